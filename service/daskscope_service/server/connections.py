@@ -1,14 +1,14 @@
-"""Closes connections that carry no request: each takes one of a bounded number of places.
+"""Closes connections that carry no request: each takes one of a limited number of places.
 
-The server closes one whose headers do not end, and HTTP/1 that asks nothing more. It leaves open
-whoever connects and sends nothing, and HTTP/2 that asks nothing. The kernel knows all of them by
-the process's open files, and :class:`~daskscope_service.server.front.Front` which of them have a
-request. Only Linux lists them by numbers that no two have (``/proc``): elsewhere, none is closed
-here.
+The server itself closes a connection whose headers do not end, and an idle one of HTTP/1. It leaves
+open a client that connects and sends nothing, and an idle connection of HTTP/2. The kernel lists
+all of them as the process's open files, and :class:`~daskscope_service.server.front.Front` knows
+which of them have a request. Only Linux gives them unique numbers (``/proc``): elsewhere, nothing
+is closed here.
 
-Whoever asks for much and reads nothing of it has the server hold all of that in memory. By HTTP/2
-even the kernel does not see it, so it is counted here: what was answered to a connection, less what
-its other side has acknowledged.
+A client that requests much and reads nothing makes the server hold all of that in memory. With
+HTTP/2 not even the kernel sees it, so it is computed here: the bytes answered on a connection,
+minus those that its other side has acknowledged.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from dataclasses import dataclass
 
 _OPEN_FILES = "/proc/self/fd"
 
-#: Seconds between two rounds: one takes some 5 µs for each connection. Sooner once so many bytes
-#: were answered.
+#: Seconds between two rounds: one takes about 5 µs for each connection. A round comes earlier once
+#: so many bytes were answered.
 _INTERVAL = 5.0
 _ANSWERED = 64 * 1024 * 1024
 
-#: A reader of an answer that is still under way gets so many times as long.
+#: A client that is still receiving an answer gets this many times as long.
 _READING = 10
 
-#: Where more than the first share of all places is taken, unused connections are closed at once,
-#: until the second one is.
+#: If more than the first share of all places is taken, unused connections are closed at once, until
+#: only the second share is taken.
 _FULL, _ENOUGH = 3 / 4, 1 / 2
 
-#: Bytes that may wait to be read on all connections; where more wait, connections are closed until
-#: the second number waits. What waits on one counts from the third on.
+#: Bytes that may wait to be read on all connections together. If more wait, connections are closed
+#: until only the second number waits. A connection counts only above the third number.
 _MOST_UNREAD, _FEW_UNREAD, _MUCH_OF_ONE = 256 * 1024 * 1024, 128 * 1024 * 1024, 16 * 1024
 
 #: Where ``tcpi_bytes_acked`` is in Linux's ``tcp_info``.
@@ -54,7 +54,7 @@ class _Connection:
     address: str
     since: float
     answered: int = 0
-    #: What of it is known to have arrived.
+    #: How many of these bytes are known to have arrived.
     read: int = 0
 
     @property
@@ -65,17 +65,17 @@ class _Connection:
 class Connections:
     """The connections of this process to ``port``, at most ``places``.
 
-    ``idle``: seconds after which one that carries no request is closed.
+    ``idle``: seconds after which a connection without a request is closed.
     """
 
     def __init__(self, port: int, *, idle: float, places: int) -> None:
         self._port = port
         self._idle = idle
         self._places = places
-        #: Seconds between two looks.
+        #: Seconds between two calls of :meth:`look`.
         self.interval = min(1.0, idle)
         self._due = time.monotonic() + min(_INTERVAL, idle)
-        #: By the inode of the socket, for the number of an open file is soon that of another one.
+        #: By the inode of the socket, because the number of an open file is soon used again.
         self._known: dict[int, _Connection] = {}
         self._requests: Counter[str] = Counter()
         self._used: dict[str, float] = {}
@@ -83,11 +83,11 @@ class Connections:
         self._bytes = 0
 
     def begin(self, peer: str) -> None:
-        """Note that a request of ``peer``, an address with its port, is here."""
+        """Note that a request of ``peer``, an address with its port, has begun."""
         self._requests[peer] += 1
 
     def end(self, peer: str, answered: int) -> None:
-        """Note that one is answered, with so many bytes."""
+        """Note that a request of ``peer`` was answered, with so many bytes."""
         self._answered[peer] += answered
         self._bytes += answered
         self._used[peer] = time.monotonic()
@@ -102,11 +102,11 @@ class Connections:
             self.round()
 
     def round(self) -> None:
-        """Close what has carried no request for too long, and whoever reads no answers."""
+        """Close connections that were unused for too long, and those that do not read answers."""
         if not os.path.isdir(_OPEN_FILES):
             return
         now = time.monotonic()
-        # What is noted while this looks is left to the next round.
+        # What is noted during this round is left to the next one.
         used, self._used = self._used, {}
         answered, self._answered, self._bytes = self._answered, Counter(), 0
         open_files = self._look(now)
@@ -143,7 +143,7 @@ class Connections:
         return found
 
     def _too_long(self, unused: dict[int, int], now: float) -> Iterable[int]:
-        """Return the inodes of those to close, of ``unused`` ones."""
+        """Yield the inodes of the ``unused`` connections to close."""
         known = self._known
         for inode, file in unused.items():
             idle = now - known[inode].since
@@ -151,7 +151,8 @@ class Connections:
                 yield inode
         if len(known) <= self._places * _FULL:
             return
-        # A client loses only the time to connect again. The address that has most comes first.
+        # A client only loses the time to connect again. The address with the most connections is
+        # first.
         of_address = Counter(connection.address for connection in known.values())
         crowd = sorted(
             unused, key=lambda inode: (-of_address[known[inode].address], known[inode].since)
@@ -159,7 +160,7 @@ class Connections:
         yield from crowd[: len(known) - int(self._places * _ENOUGH)]
 
     def _unread(self, files: dict[int, int]) -> Iterable[int]:
-        """Return the inodes of those to close, for what waits to be read on them."""
+        """Yield the inodes of the connections to close because too much waits to be read."""
         much: list[int] = []
         of_address: Counter[str] = Counter()
         for inode, connection in self._known.items():
@@ -182,7 +183,7 @@ class Connections:
 
 
 def _peer(file: int, port: int) -> tuple[str, str] | None:
-    """Return whom a socket is connected to, with its port and without; None if not to ``port``."""
+    """Return the peer of a socket, with its port and without; None if it is not on ``port``."""
     with socket.socket(fileno=os.dup(file)) as copy:
         if copy.family not in (socket.AF_INET, socket.AF_INET6):
             return None
@@ -201,7 +202,7 @@ def _unsent(file: int) -> int:
 
 
 def _acknowledged(file: int) -> int:
-    """Return how many bytes the peer has acknowledged so far; very many if nobody knows."""
+    """Return how many bytes the peer has acknowledged so far; very many if that is unknown."""
     with contextlib.suppress(OSError, struct.error), socket.socket(fileno=os.dup(file)) as copy:
         known = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         (acknowledged,) = _ACKNOWLEDGED.unpack_from(known)
@@ -214,5 +215,5 @@ def _close(file: int, inode: int) -> None:
         contextlib.suppress(OSError),  # it has ended by itself
         socket.socket(fileno=os.dup(file)) as copy,
     ):
-        if os.fstat(copy.fileno()).st_ino == inode:  # the number may be another's by now
+        if os.fstat(copy.fileno()).st_ino == inode:  # the number may be used again by now
             copy.shutdown(socket.SHUT_RDWR)

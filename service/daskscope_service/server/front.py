@@ -1,11 +1,10 @@
 """Receives requests on an event loop, and passes complete ones to the application.
 
-The application is a WSGI one, so each request in it takes one of a few threads. Nobody may hold
-one by sending slowly, or by reading slowly. So a request is received here, on an event loop, and an
-answer leaves from here; only between the two it takes a thread. Requests of different addresses
-take turns for threads, so one that sends many keeps no other waiting. Whether the service lives is
-answered here as well, and whether it is ready, by threads of their own: a busy service is not a
-dead one.
+The application uses WSGI, so each request in it takes one of a few threads. No client may hold a
+thread by sending slowly or reading slowly. So requests are received, and answers are sent, on an
+event loop; a request takes a thread only in between. Addresses take turns for threads, so an
+address that sends many requests does not delay others. ``/healthz`` is answered on the event loop,
+and ``/readyz`` by threads of its own, so that a busy service does not look like a dead one.
 """
 
 from __future__ import annotations
@@ -35,22 +34,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Requests that are being received, and requests that wait for a thread or have one, at a time.
+#: How many requests may be arriving, and how many may wait for a thread or have one.
 _MOST_ARRIVING = 2000
 _MOST_WAITING = 2000
-#: Requests that wait to hear whether the service is ready: none is refused for what else is asked.
+#: How many requests may ask whether the service is ready: they have their own places, so that they
+#: are not refused because of others.
 _MOST_ASKING = 200
 
-#: Threads of which one address may not have all.
+#: From this number of threads on, one address may not have all of them.
 _MANY = 4
 
-#: Digits of the length of a body: more are no length that anything has.
+#: The most digits of a body's length.
 _DIGITS = 18
 
-#: Where no body is expected, and every answer is wanted at once.
+#: Paths without a body, which are always answered soon.
 _ALIVE, _READY = "/healthz", "/readyz"
 
-#: What takes turns: an address, or a network of IPv6, because one person has all of it.
+#: Who takes turns: an address, or a network of IPv6, because one person has all of it.
 _who = lru_cache(maxsize=4096)(network)
 
 
@@ -60,16 +60,16 @@ class Front:
     Parameters
     ----------
     threads
-        Requests that ``app`` works on at a time.
+        How many requests ``app`` works on at a time.
     limits
-        Bytes of the largest body, by path; of other paths it is ``SMALL``.
+        Bytes of the largest body, by path; for other paths it is ``SMALL``.
     may_send
-        Returns whether a request of this ``Authorization`` may send a large body. It may ask the
-        database.
+        Returns whether a request with this ``Authorization`` may send a large body. It may query
+        the database.
     at_once
         Answers a request with a small body on the event loop, or returns None.
     connections
-        Learns which connections carry a request, and closes others in its rounds.
+        Is called for the begin and end of each request, and closes other connections.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Front:
         except Problem as problem:
             sent = _send(request, _refusal(problem))
         except GoneError:
-            # Perhaps it is not gone, and what it sent is no body of HTTP.
+            # Perhaps the client is still there, and has sent an invalid body.
             _send(request, _refusal(Problem(400, "The request's body broke off.")))
         finally:
             self._connections.end(scope.client, sent)
@@ -172,14 +172,14 @@ class Front:
         try:
             return await self._reception.receive(request, length, limit, version)
         except Problem:
-            if "HTTP_EXPECT" not in environ:  # else it sends nothing until it is asked to
+            if "HTTP_EXPECT" not in environ:  # else the client waits to be asked
                 await drain(request, self._limits.get(environ["PATH_INFO"], SMALL))
             raise
 
     async def _limit(
         self, path: str, environ: WSGIEnvironment, length: int | None, who: str
     ) -> int:
-        """Return how many bytes of a body are received."""
+        """Return how many bytes of a body are accepted."""
         limit = self._limits.get(path, SMALL)
         if limit > SMALL and (length is None or length > SMALL):
             shown = environ.get("HTTP_AUTHORIZATION", "")
@@ -196,29 +196,30 @@ class Front:
 
 
 class _Threads:
-    """Threads for requests, of addresses that take turns."""
+    """Threads for requests, for which addresses take turns."""
 
     def __init__(self, number: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(number, name)
-        # A thread that is done finds another request, and need not wait for the event loop.
-        # One address, whose requests may all be slow, leaves a quarter of many threads to others.
+        # More turns than threads, so that a thread that is done finds another request without
+        # waiting for the event loop. An address, whose requests may all be slow, leaves a quarter
+        # of many threads to others.
         self._turns = Turns(2 * number, number - number // 4 if number >= _MANY else 2 * number)
 
     async def run(self, who: str, call: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return what a call comes to, in a thread."""
+        """Return the result of a call, made in a thread."""
         async with self._turns.turn(who):
             return await asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
 
     def close(self) -> None:
-        """Wait for what is under way, and end the threads."""
+        """Wait for the calls under way, and end the threads."""
         self._pool.shutdown()
 
 
 def environ_of(scope: Any) -> WSGIEnvironment:
-    """Return what WSGI says of a request, but for its body."""
+    """Return the WSGI environment of a request, without its body."""
     headers: dict[str, str] = {}
     for name, value in scope.headers.items():
-        if "_" in name:  # it would be taken for another one
+        if "_" in name:  # it would look like another header
             continue
         key = "HTTP_" + name.upper().replace("-", "_")
         if key in headers:
@@ -243,10 +244,10 @@ def environ_of(scope: Any) -> WSGIEnvironment:
 
 
 def _length_of(environ: WSGIEnvironment) -> int | None:
-    """Return the bytes of the body; None if it is not said how many there are."""
+    """Return the length of the body in bytes; None if the request does not say it."""
     text = environ.get("CONTENT_LENGTH")
     if text is not None:
-        # Several equal ones, or none, pass the server.
+        # The server also accepts several equal values, or an empty one.
         if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
             raise Problem(400, "Content-Length must be one whole number.")
         return int(text)
@@ -277,7 +278,7 @@ def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
 
     answer = app(environ, start)
     try:
-        # An answer is made whole: who reads it slowly holds nothing but its bytes.
+        # The answer is built as a whole, so a slow reader holds nothing but its bytes.
         content = b"".join(answer)
     finally:
         close = getattr(answer, "close", None)
@@ -287,6 +288,6 @@ def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
 
 
 def _refusal(problem: Problem) -> Answer:
-    """Return the answer to what is refused without a thread."""
+    """Return the answer to a request that is refused without a thread."""
     kind = ("Content-Type", problems.CONTENT_TYPE)
     return problem.status, [kind, *problem.headers.items()], problems.document(problem, None)

@@ -1,7 +1,7 @@
 """The format of log lines: text, or one JSON object per line.
 
-A line may carry fields beside its message (``extra={"fields": {...}}``), and carries the id of the
-request that it belongs to.
+A line may carry fields in addition to its message (``extra={"fields": {...}}``), and carries the id
+of the request that it belongs to.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from flask import g, has_request_context
 
 from daskscope_service.settings import Settings
 
-#: What could make one line look like two, or colour a terminal.
+#: Characters that could make one line look like two, or colour a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def configuration(settings: Settings) -> dict[str, Any]:
-    """Return what :func:`logging.config.dictConfig` takes. Lines go to standard error."""
+    """Return the argument of :func:`logging.config.dictConfig`. Lines go to standard error."""
     level = settings.log_level.upper()
     formatter = {"text": TextFormatter, "json": JsonFormatter}[settings.log_format]
     return {
@@ -43,7 +43,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 
 def set_up(settings: Settings) -> None:
-    """Log in this process as ``settings`` say."""
+    """Configure the logging of this process by ``settings``."""
     logging.config.dictConfig(configuration(settings))
 
 
@@ -59,7 +59,8 @@ class TextFormatter(logging.Formatter):
         )
         if not record.exc_info:
             return line
-        # Its text may be what users sent, line ends too: no line of it looks like one of the log.
+        # Users may have sent this text, line ends too. Indented, it does not look like a line of
+        # the log.
         below = self.formatException(record.exc_info).split("\n")
         return "\n  ".join([line, *(_CONTROL.sub(_escape, one) for one in below)])
 

@@ -26,15 +26,15 @@ from daskscope.errors import ConfigurationError
 from daskscope_service.server import logs, tls
 from daskscope_service.settings import Settings
 
-#: Seconds that requests under way get to finish once the service is asked to stop, and then it is
-#: killed: before the one who asked it does so, Docker after ten.
+#: Seconds that requests under way get to finish when the service is asked to stop; then it is
+#: killed. That must be before Docker kills it, after ten seconds.
 _GRACE_SECONDS = 8
 
-#: Seconds in which the headers of a request must have come. They count from the end of the one
-#: before on the same connection, so they are more than clusters let pass between two beats.
+#: Seconds in which the headers of a request must arrive. They count from the end of the previous
+#: request on the same connection, so this is longer than the time between two heartbeats.
 _HEADER_SECONDS = 30
 
-#: Bytes of the headers of a request, and of what is received before someone wants to read it.
+#: Bytes of the headers of a request, and of data that is received before it is read.
 _BUFFER = 64 * 1024
 
 #: Connections at a time. Each cluster keeps one, and each takes one open file.
@@ -51,7 +51,7 @@ def serve(settings: Settings) -> None:
     Raises
     ------
     SystemExit
-        With status 1: the application could not start.
+        With status 1, if the application could not start.
     """
     server = Server(
         "daskscope",
@@ -68,7 +68,7 @@ def serve(settings: Settings) -> None:
             initial_connection_window_size=_BUFFER,
             initial_stream_window_size=_BUFFER,
             max_headers_size=_BUFFER,
-            # A peer that is gone does not answer.
+            # A peer that is gone does not answer the pings.
             keep_alive_interval=30_000,
             keep_alive_timeout=20,
         ),
@@ -85,7 +85,7 @@ def serve(settings: Settings) -> None:
 
 
 def check(settings: Settings) -> None:
-    """Raise ConfigurationError if the service cannot listen as it should, or must not."""
+    """Raise ConfigurationError if the service cannot listen as configured, or must not."""
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls.check(settings.tls_cert, settings.tls_key)
     addresses = _addresses(settings)
@@ -105,7 +105,7 @@ def check(settings: Settings) -> None:
         )
     if settings.oidc_issuer:
         _check_issuer(settings.oidc_issuer)
-    _ = settings.oidc_secret  # can its file be read?
+    _ = settings.oidc_secret  # raises if its file cannot be read
     _try_address(settings, addresses[0])
 
 
@@ -150,8 +150,9 @@ def _cannot_listen(settings: Settings, error: OSError, advice: str) -> Configura
 
 
 def _renew_certificates(server: Any, settings: Settings) -> None:
-    # A process reads the certificate as it starts, so the server starts another one and then ends
-    # the one before: in place of the server's own handler of SIGHUP, which would do so unchecked.
+    # A process reads the certificate when it starts, so the server starts another process and then
+    # ends the old one. This replaces the server's own handler of SIGHUP, which would not check the
+    # files.
     cert, key = settings.tls_cert, settings.tls_key
     assert cert is not None
     assert key is not None
@@ -165,7 +166,7 @@ def _renew_certificates(server: Any, settings: Settings) -> None:
             )
             return
         logger.info("the certificate has changed; new connections use the new one")
-        # The server follows links once only, and a renewal changes where they lead.
+        # The server resolves links only once, and a renewal changes where they lead.
         server.build_ssl_context(cert, key, None, SSLProtocols.tls12, None, [], False)
         server.signal_handler_reload()
 
@@ -174,7 +175,7 @@ def _renew_certificates(server: Any, settings: Settings) -> None:
 
 
 def _connections() -> int:
-    """Return how many connections there may be, with as many open files as the system allows."""
+    """Return how many connections are possible; allow as many open files as the system permits."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = _CONNECTIONS + _OTHER_FILES if most == resource.RLIM_INFINITY else most
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
@@ -182,7 +183,7 @@ def _connections() -> int:
 
 
 def _load(settings: Settings) -> Any:
-    # Runs in the process that serves; the one that looks after it stays small without all this.
+    # Runs in the process that serves; the one that supervises it stays small without these imports.
     from daskscope_service.application import close_app, create_app, limits
     from daskscope_service.server.connections import Connections
     from daskscope_service.server.front import Front
@@ -193,8 +194,8 @@ def _load(settings: Settings) -> Any:
     app = create_app(settings)
     parts = services(app)
     atexit.register(close_app, app)
-    # What is there now stays. A collector that goes through it all again and again would stop
-    # everyone for a twentieth of a second each time.
+    # Objects that exist now stay. If each garbage collection scanned them, it would stop all
+    # threads for a twentieth of a second.
     gc.collect()
     gc.freeze()
     return Front(
@@ -210,10 +211,10 @@ def _load(settings: Settings) -> Any:
 
 
 def _end_with_parent() -> None:
-    # A parent that was killed cannot ask its child to stop; the port must not stay taken.
+    # A parent that was killed cannot ask its child to stop, and the port must become free.
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
     while True:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)  # a process that is still starting does not hear it
+        time.sleep(1)  # a process that is still starting may miss it

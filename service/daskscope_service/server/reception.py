@@ -1,4 +1,4 @@
-"""Receives request bodies, each within a time and all within a bounded memory.
+"""Receives request bodies, each within a time limit and all within a bounded memory.
 
 Nothing here waits for a sender without a deadline, and nothing here takes a thread.
 """
@@ -18,13 +18,14 @@ from daskscope_service.web.problems import Problem
 _GRACE = 10.0
 _RATE = 32 * 1024
 
-#: Bytes up to which a body is received from anyone. A larger one needs a token that may send, and
-#: a share of the room for all of them.
+#: Bodies up to this size are received from anyone. A larger one needs a token that may send data,
+#: and a share of the memory for all of them.
 SMALL = forms.MAX_BYTES
 _ROOM = 256 * 1024 * 1024
 
-#: Seconds in which a refused body is read: most senders look for an answer only when they have sent
-#: everything, and would find a broken connection instead. Where large bodies belong, it is longer.
+#: Seconds for which the rest of a refused body is read: most senders read the answer only after
+#: they have sent everything, and would otherwise see a broken connection. Paths for large bodies
+#: get the longer time.
 _DRAIN_SECONDS = 1.0
 _DRAIN_SECONDS_LARGE = 5.0
 
@@ -34,10 +35,10 @@ class GoneError(Exception):
 
 
 class Refusal(io.RawIOBase):
-    """Stands for a body that was not received: whoever reads it gets the reason.
+    """Replaces a body that was not received: reading it raises the reason.
 
-    So what is wrong with the request before its body matters, a wrong address or no token, is
-    still the answer, and the reason has the form that the address answers in.
+    So errors before the body, such as a wrong path or a missing token, are still reported first,
+    and the reason is reported in the format of the path.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -48,11 +49,11 @@ class Refusal(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> NoReturn:
-        """Raise why there is no body."""
+        """Raise the reason why there is no body."""
         raise self._problem
 
     def readinto(self, buffer: object) -> NoReturn:
-        """Raise why there is no body."""
+        """Raise the reason why there is no body."""
         raise self._problem
 
 
@@ -62,7 +63,7 @@ class Reception:
     Parameters
     ----------
     room
-        Bytes that large bodies may take, from their first byte until :meth:`give_back`.
+        Bytes that large bodies may take together, from their first byte until :meth:`give_back`.
     grace, rate
         Seconds that a body may take in any case, and the bytes that it must bring for each more.
     """
@@ -78,9 +79,9 @@ class Reception:
         Parameters
         ----------
         length
-            How many bytes the sender says it has; None if it does not say.
+            How many bytes the sender announces; None if it does not.
         limit
-            The most that is accepted.
+            The most bytes that are accepted.
 
         Raises
         ------
@@ -103,7 +104,7 @@ class Reception:
         return await self._receive_parts(request, length, limit, version)
 
     def give_back(self, body: bytes) -> None:
-        """Free the room of a ``body`` that was received, once it is not needed any more."""
+        """Free the room of a ``body`` that was received, once it is no longer needed."""
         if len(body) > SMALL:
             self._free += len(body)
 
@@ -118,7 +119,7 @@ class Reception:
             async with asyncio.timeout_at(began + self._grace) as timer:
                 async for part in request:
                     if not part:
-                        empty += 1  # the end, and before it anything that went wrong
+                        empty += 1  # the end; another one before it is an error
                         continue
                     empty = 0
                     size += len(part)
@@ -151,14 +152,14 @@ class Reception:
 
 
 async def drain(request: Any, limit: int) -> None:
-    """Read what is left of a refused body, and drop it: ``limit`` bytes at most, and soon."""
+    """Read and drop the rest of a refused body: at most ``limit`` bytes, for a short time."""
     left = limit
-    with contextlib.suppress(RuntimeError):  # reading was begun, and goes on from there
+    with contextlib.suppress(RuntimeError):  # raises if reading has begun
         request.__aiter__()
-    # StopAsyncIteration: it was received as a whole.
+    # StopAsyncIteration: the body was received as a whole.
     with contextlib.suppress(TimeoutError, StopAsyncIteration):
         async with asyncio.timeout(_DRAIN_SECONDS if limit <= SMALL else _DRAIN_SECONDS_LARGE):
-            # Not by "async for", which would begin to read once more: granian allows that once.
+            # Not by "async for", which would begin to read again: granian allows that only once.
             while left > 0 and (part := await anext(request)):
                 left -= len(part)
 

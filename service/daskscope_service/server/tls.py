@@ -1,7 +1,7 @@
 """The TLS certificate: checked before it is used, and again when it changes.
 
-The server's process that reads a broken pair dies, and a renewal writes two files one after the
-other. So both files are looked at here first, and only a pair that fits is passed on.
+A server process that reads a broken pair of files exits, and a renewal writes two files one after
+the other. So both files are checked here first, and only a matching pair is used.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from daskscope.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the files. A renewal comes weeks before the old one expires.
+#: Seconds between two checks of the files. A renewal comes weeks before the old one expires.
 _LOOK_EVERY = 2.0
 
 
 def check(cert: Path, key: Path) -> None:
-    """Raise ConfigurationError unless ``cert`` and ``key`` can be served with.
+    """Raise ConfigurationError unless the service can use ``cert`` and ``key``.
 
-    Warn of a key that everyone on this machine may read.
+    Log a warning if everyone on this machine may read the key.
     """
     for file, variable in ((cert, "DASKSCOPE_TLS_CERT"), (key, "DASKSCOPE_TLS_KEY")):
         try:
@@ -37,7 +37,7 @@ def check(cert: Path, key: Path) -> None:
         if b"-----BEGIN " not in text:
             raise ConfigurationError(f"{file} is not a PEM file; see {variable}")
     try:
-        # Without a password it would ask for one on the terminal.
+        # Without this function, OpenSSL would ask for the password on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_refuse)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -58,9 +58,9 @@ def check(cert: Path, key: Path) -> None:
 
 
 def watch(cert: Path, key: Path, changed: Callable[[], None]) -> None:
-    """Call ``changed``, in a thread of its own, whenever one of the files is another than before.
+    """Call ``changed``, in a thread of its own, whenever one of the files has changed.
 
-    Also when a link on the way to it points elsewhere, as certbot and Kubernetes renew.
+    A link on the way to it that points elsewhere is a change, too: certbot and Kubernetes renew so.
     """
 
     def look() -> None:

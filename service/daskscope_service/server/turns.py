@@ -1,4 +1,4 @@
-"""Places and turns, shared among addresses: a few of them never take those of all others."""
+"""Places and turns for requests: a few addresses can never take those of all others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from daskscope_service.web.problems import Problem
 
 
 class Places:
-    """Places for requests. An address may have as many of them as are free.
+    """A limited number of places for requests. An address may have as many as are still free.
 
-    So one address that wants all of them gets half, two get a third each: some are always free for
-    others. A proxy is one address. Belongs to one event loop.
+    So an address that wants all of them gets half, two addresses get a third each: some are always
+    free for others. A proxy counts as one address. Belongs to one event loop.
 
-    ``what`` says in the refusal what requests do here.
+    ``what``: what requests do here, for the message of a refusal.
     """
 
     def __init__(self, number: int, what: str) -> None:
@@ -26,7 +26,7 @@ class Places:
 
     @contextmanager
     def place(self, address: str) -> Iterator[None]:
-        """Hold a place. Raises Problem (503) if there is none for the address."""
+        """Hold a place for a request of ``address``. Raises Problem (503) if there is none."""
         if self._of[address] >= self._free:
             raise Problem(
                 503,
@@ -45,9 +45,10 @@ class Places:
 
 
 class Turns:
-    """Lets ``number`` requests go on at a time; those that wait get their turn address by address.
+    """Lets ``number`` requests run at a time; addresses with waiting requests take turns.
 
-    ``most``: so many of one address at a time, though more could go on. Belongs to one event loop.
+    ``most``: how many of one address may run at a time, even if more could. Belongs to one event
+    loop.
     """
 
     def __init__(self, number: int, most: int) -> None:
@@ -58,7 +59,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[None]:
-        """Wait for a turn of ``address``, and have it meanwhile."""
+        """Wait for a turn of ``address``, and hold it inside the block."""
         if self._may_go_on(address):
             self._take(address)
         else:
@@ -92,7 +93,7 @@ class Turns:
                 return
 
     def _call(self, address: str) -> bool:
-        """Let the next request of an address go on; return whether one still waits for that."""
+        """Let the next waiting request of an address run; return whether there was one."""
         theirs = self._waiting.pop(address)
         while theirs:
             following = theirs.popleft()

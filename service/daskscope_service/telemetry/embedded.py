@@ -24,12 +24,12 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import series
 from daskscope_service.telemetry.store import MOST_AVERAGED, MOST_LINES, Line, widened
 
-#: Milliseconds of a step up to which it is quicker to read all points than to look for some.
+#: Up to this step, in milliseconds, reading all points is faster than looking for some.
 _LONG_STEP = 120_000
 
 
 class EmbeddedSeries:
-    """The :class:`~daskscope_service.telemetry.store.SeriesStore` of the embedded default."""
+    """A :class:`~daskscope_service.telemetry.store.SeriesStore` of the service's own tables."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -79,7 +79,7 @@ class EmbeddedSeries:
 
 
 def _queries(connection: Connection, lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
-    """Return queries of a series' id, a step's begin and its value."""
+    """Yield queries of a series' id, the begin of a step, and its value."""
     if not lines:
         return
     counters = [key for key, line in lines.items() if line.kind == "counter"]
@@ -87,7 +87,7 @@ def _queries(connection: Connection, lines: dict[int, Line], times: range) -> It
     if times.step <= _LONG_STEP:
         yield _grouped(list(lines), counters, times)
         return
-    # To look into one table for each step is quicker than into both.
+    # Looking in one table for each step is faster than in both.
     resting = points.resting_since(connection, list(lines), times.start, times.stop)
     between = times.stop if resting is None else max(times.start, resting - resting % times.step)
     parts = (range(times.start, between, times.step), range(between, times.stop, times.step))
@@ -117,7 +117,7 @@ def _grouped(ids: Sequence[int], counters: Sequence[int], times: range) -> Selec
 
 
 def _sampled(ids: Sequence[int], times: range, most: int, of: points.Source) -> Select[Any]:
-    """Return the means of the last ``most`` points in each step: few, however many there are."""
+    """Return a query of the mean of the last ``most`` points in each step, so that few are read."""
     width, stop = times.step, times.stop
     aligned = times.start - times.start % width
     first = select(

@@ -1,9 +1,9 @@
 """Time series from the InfluxDB that a collector writes to, by InfluxQL.
 
-That is what InfluxDB 1 and 2 both answer. What a point is there, the collector's exporter says: a
-metric is a measurement; a gauge is the field ``gauge``, a running total ``counter``, and of a
-histogram ``count``, ``sum`` and each bucket are fields; attributes are tags, and so are those of
-the resource.
+InfluxDB 1 and 2 both understand InfluxQL. The collector's exporter decides how a point is stored: a
+metric is a measurement; a gauge is the field ``gauge`` and a running total the field ``counter``; a
+histogram has the fields ``count``, ``sum`` and one for each bucket. Attributes are tags, and so are
+those of the resource.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daskscope_service.telemetry.influx_rows import OF_SENDER, InfluxDatabase
 from daskscope_service.telemetry.influxql import any_of, name, text
 from daskscope_service.telemetry.store import MOST_LINES, Line, widened
 
-#: Fields that are no line.
+#: Fields that are not a line.
 _BESIDE = frozenset(("start_time_unix_nano", "min", "max"))
 
 _OWN = {metric.name: metric for metric in names.METRICS}
@@ -55,7 +55,7 @@ class InfluxSeries:
 
     def _lines(self, who: str, metric: str, since: float, until: float, step: float) -> list[Line]:
         if not metric:
-            return []  # to InfluxDB, no name is any
+            return []  # InfluxDB takes an empty name for any
         measurement = f"FROM {name(metric)}"
         fields, tags = (
             [str(row[0]) for series in found for row in series["values"]]
@@ -87,7 +87,7 @@ def _lines(
     found: Iterable[dict[str, Any]], fields: Sequence[str], own: names.Metric | None
 ) -> list[Line]:
     lines: list[Line] = []
-    # To InfluxDB an attribute that is empty is none. Ours are never left out.
+    # InfluxDB does not distinguish an empty attribute from a missing one. Ours are never missing.
     always, unit = ((), "") if own is None else (own.attributes, own.unit)
     for series in found:
         tags = series.get("tags", {})

@@ -24,7 +24,7 @@ from daskscope_service.telemetry.influx_rows import (
 )
 from daskscope_service.telemetry.influxql import any_of
 
-#: What of a row is no attribute.
+#: Columns that are no attributes.
 _BESIDE = OF_SENDER | {
     *("time", "observed_time_unix_nano", "body", "severity_number", "severity_text"),
     *("attributes", "dropped_attributes_count", "trace_id", "span_id"),
@@ -32,8 +32,8 @@ _BESIDE = OF_SENDER | {
 
 _LOGS = 'FROM "logs"'
 
-#: Seconds back from now in which the newest records are looked for, one after the other: each shard
-#: that a query opens takes its time, and mostly the first has enough.
+#: Seconds back from now, tried one after the other to find the newest records: each shard that a
+#: query opens takes time, and the first range mostly has enough records.
 _LOOK_BACK = (3600, 86_400, 7 * 86_400)
 
 _ID = re.compile("([0-9]{1,19})-([0-9a-f]{32})")
@@ -43,7 +43,7 @@ _ID = re.compile("([0-9]{1,19})-([0-9a-f]{32})")
 class Record:
     """A log record. ``at`` is in seconds since the Unix epoch; ``id`` rises with it.
 
-    The collector moves a record by less than a millisecond, so that none takes another's place.
+    The collector moves a record by less than a millisecond, so that it does not overwrite another.
     """
 
     id: str
@@ -72,12 +72,12 @@ class InfluxLogs:
         after: tuple[float, str] | None,
         most: int,
     ) -> tuple[list[Record], tuple[float, str] | None]:
-        """Return records of a workspace, the newest first, and after which the list goes on.
+        """Return records of a workspace, newest first, and the position after which it goes on.
 
-        ``clusters`` are those whose records are asked for, None for all of the workspace.
-        Times are in seconds since the Unix epoch. ``after`` is the time and the id of the last
-        record that the reader has. Where others write into the same database there may be fewer
-        than ``most`` before the list goes on.
+        ``clusters``: only records of these; None: of the whole workspace. Times are in seconds
+        since the Unix epoch. ``after`` is the time and the id of the last record that the reader
+        has. If others write into the same database, there may be fewer than ``most`` records
+        although the list goes on.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class InfluxLogs:
         if clusters is not None:
             who += f" AND {any_of(names.CLUSTER_ID, clusters)}"
         begin = None if since is None else _ns(since)
-        # A record may be from a clock that goes before.
+        # The clock of a record may be ahead.
         end = _ns(time.time() + 86_400 if until is None else until)
         rows: list[dict[str, Any]] = []
         if after is not None:
@@ -109,7 +109,7 @@ class InfluxLogs:
         return records, (shown[-1]["time"] / 1e9, _id(shown[-1]))
 
     def _before(self, who: str, begin: int | None, end: int, most: int) -> list[dict[str, Any]]:
-        """Return the last ``most`` rows before ``end``, and all of the time of the last."""
+        """Return the last ``most`` rows before ``end``, and all with the time of the last one."""
         rows: list[dict[str, Any]] = []
         if most <= 0:
             return rows
@@ -134,7 +134,7 @@ class InfluxLogs:
 
 def _record(row: Mapping[str, Any]) -> Record:
     attributes = attributes_of(row, _BESIDE)
-    # An older configuration of the collector made tags of them.
+    # An older configuration of the collector stored them as tags.
     trace_id, span_id = (attributes.pop(id, None) or row.get(id) for id in ("trace_id", "span_id"))
     return Record(
         id=_id(row),
@@ -142,7 +142,7 @@ def _record(row: Mapping[str, Any]) -> Record:
         at=row["time"] / 1e9,
         severity=row.get("severity_number", 0),
         event_name=str(attributes.get(names.EVENT_NAME, "")),
-        # The collector's exporter writes the end of a line as a backslash and an n.
+        # The collector's exporter writes a line end as a backslash and an n.
         body=row.get("body", "").replace("\\n", "\n"),
         attributes=attributes,
         trace_id=trace_id,
@@ -160,7 +160,7 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def _place(at: float, id: str) -> tuple[int, str]:
-    """Return the nanosecond and the digest of a record; of one that is no id of here, its time."""
+    """Return the nanosecond and the digest in a record's id; if it is no such id, only the time."""
     match = _ID.fullmatch(id)
     return (int(match[1]), match[2]) if match else (_ns(at), "")
 
@@ -168,7 +168,7 @@ def _place(at: float, id: str) -> tuple[int, str]:
 def _ns(seconds: float) -> int:
     """Return the first nanosecond that is shown as ``seconds``, or later.
 
-    Floats of today are 238 ns apart, and the service's own table compares floats.
+    Today's times are 238 ns apart as floats, and the service's own table compares floats.
     """
     near = round(seconds * 1e9)
     around = range(near - 1024, near + 1024)

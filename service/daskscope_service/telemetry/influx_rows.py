@@ -1,8 +1,8 @@
-"""Rows that the collector wrote into InfluxDB: whose they are, and what they have in common.
+"""Rows that the collector wrote into InfluxDB: their workspace and their attributes.
 
-All workspaces write into one database. There a point, a span and a log record name a workspace: the
-setting ``daskscope.workspace`` of the cluster. A cluster without the setting is ``default`` there,
-whatever its token's workspace; its heartbeats, which came with a token, say where it belongs.
+All workspaces write into one database. A point, a span or a log record there names a workspace: the
+setting ``daskscope.workspace`` of its cluster. A cluster without the setting is ``default`` there,
+whatever its token's workspace. Its heartbeats, which came with a token, show where it belongs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daskscope_service.db.rows import only_in
 from daskscope_service.db.schema import cluster as table
 from daskscope_service.telemetry.influxql import InfluxQL
 
-#: Tags that name who sent something: the same for all of a cluster.
+#: Tags that identify the sender: they are the same in all data of a cluster.
 OF_SENDER = frozenset(
     (
         *names.RESOURCE_ATTRIBUTES,
@@ -29,17 +29,17 @@ OF_SENDER = frozenset(
     )
 )
 
-#: What a cluster without the setting calls its workspace.
+#: The workspace in the data of clusters without the setting.
 UNNAMED = "default"
 
-#: Which of these ids are those of clusters of a workspace, and of no other.
+#: Returns which of these ids are clusters of the workspace, and of no other workspace.
 Own = Callable[[str, Collection[str]], frozenset[str]]
 
 
 def attributes_of(row: Mapping[str, Any], beside: Collection[str]) -> dict[str, Any]:
     """Return the attributes of a span or a log record: those in JSON, and those that are tags.
 
-    ``beside`` are columns that are none.
+    ``beside`` are the columns that are no attributes.
     """
     attributes = json.loads(row.get("attributes", "{}"))
     own = {key: value for key, value in attributes.items() if key not in OF_SENDER}
@@ -58,20 +58,20 @@ def own_clusters(engine: Engine) -> Own:
 
 @dataclass(frozen=True, slots=True)
 class InfluxDatabase:
-    """One database of an InfluxDB (in InfluxDB 2, a bucket). ``own`` says whose a cluster is."""
+    """A database of an InfluxDB (in InfluxDB 2, a bucket). ``own`` finds a workspace's clusters."""
 
     influxdb: InfluxQL
     name: str
     own: Own
 
     def rows(self, statement: str) -> list[dict[str, Any]]:
-        """Return what :meth:`.InfluxQL.rows` does."""
+        """Return the rows of a statement: see :meth:`.InfluxQL.rows`."""
         return self.influxdb.rows(self.name, statement)
 
     def names_of(self, workspace: str, clusters: Collection[str]) -> frozenset[str]:
-        """Return under which workspace names ``workspace`` may read data of clusters; or none.
+        """Return the names under which ``workspace`` may read data of ``clusters``, perhaps none.
 
-        Of several, :meth:`readable` leaves out what is of one that is not its own.
+        If some of the clusters are not its own, :meth:`readable` leaves out their rows.
         """
         named = {workspace} - {UNNAMED}
         is_own = self.own(workspace, clusters)

@@ -16,10 +16,10 @@ from daskscope_service.telemetry.influx_rows import (
 from daskscope_service.telemetry.influxql import any_of, text
 from daskscope_service.telemetry.spans import MOST_SPANS, Span, Trace, span_id_of
 
-#: Spans that are looked at: those of a computation, from which the weightiest are chosen.
+#: How many spans of a computation are read; the most important of them are returned.
 _MOST_READ = 20_000
 
-#: What of a row is no attribute.
+#: Columns that are no attributes.
 _BESIDE = OF_SENDER | {
     *("time", "trace_id", "span_id", "parent_span_id", "span.name", "span.kind", "trace_state"),
     *("duration_nano", "end_time_unix_nano", "otel.status_code", "otel.status_description"),

@@ -10,21 +10,21 @@ from daskscope.errors import ConfigurationError, install_with
 from daskscope_service.db import time_limit
 from daskscope_service.telemetry.store import Unavailable
 
-#: Seconds that a connection and an answer may take: a page waits for it.
+#: Timeouts in seconds, of connecting and of an answer: a page waits for it.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 2.0, 10.0
 
 logger = logging.getLogger(__name__)
 
 
 class InfluxQL:
-    """An InfluxDB that is asked.
+    """A client of an InfluxDB.
 
     Parameters
     ----------
     url
         Its address.
     token
-        Its token; of InfluxDB 1, the user and the password with a colon between. "": none.
+        Its token; for InfluxDB 1, user and password with a colon between. "": none.
 
     Raises
     ------
@@ -55,7 +55,7 @@ class InfluxQL:
         Raises
         ------
         Unavailable
-            It does not answer, or it refuses.
+            InfluxDB does not answer, or refuses a statement.
         """
         from influxdb_client.rest import ApiException
         from urllib3.exceptions import HTTPError
@@ -89,7 +89,7 @@ class InfluxQL:
         return [result.get("series", []) for result in results]
 
     def rows(self, database: str, statement: str) -> list[dict[str, Any]]:
-        """Return what a statement without GROUP BY answers: a dict for each row, with what it has.
+        """Return the rows of a statement without GROUP BY: for each a dict, without empty columns.
 
         Its ``time`` is in nanoseconds. Raises what :meth:`ask` raises.
         """
@@ -106,17 +106,17 @@ class InfluxQL:
 
 
 def name(name: str) -> str:
-    """Return the name of a measurement, a tag or a field as it is written."""
+    """Return the name of a measurement, a tag or a field, quoted and escaped."""
     return '"' + _escaped(name).replace('"', '\\"') + '"'
 
 
 def text(text: str) -> str:
-    """Return a text as it is written."""
+    """Return a text, quoted and escaped."""
     return "'" + _escaped(text).replace("'", "\\'") + "'"
 
 
 def any_of(tag: str, values: Collection[str]) -> str:
-    """Return the condition that a tag has one of some values."""
+    """Return the condition that a tag has one of ``values``."""
     return "(" + " OR ".join(f"{name(tag)} = {text(value)}" for value in sorted(values)) + ")"
 
 

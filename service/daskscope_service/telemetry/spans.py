@@ -12,9 +12,9 @@ from daskscope_service.db.schema import span
 from daskscope_service.db.scope import MOST_BYTES, weight
 from daskscope_service.db.sealing import Unreadable
 
-#: Spans of one computation that are read at most: its own, its groups', then its task runs'.
+#: How many spans of one computation are read: its own, its groups', then its task runs'.
 MOST_SPANS = 2000
-#: Spans that are read at a go.
+#: Spans that are read together.
 _AT_ONCE = 50
 
 
@@ -22,8 +22,8 @@ _AT_ONCE = 50
 class Span:
     """One span, its times in seconds since the Unix epoch.
 
-    ``status`` is ``unset``, ``ok`` or ``error``. ``attributes`` are None where they are encrypted
-    and cannot be read; ``unreadable`` says why, to follow "it is".
+    ``status`` is ``unset``, ``ok`` or ``error``. ``attributes`` are None if they cannot be
+    decrypted; ``unreadable`` then says why, to follow "it is".
     """
 
     span_id: str
@@ -38,10 +38,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A computation's span, those below it, and those below them, in this order.
+    """The spans of a computation: its own, then those of task groups, then those of task runs.
 
-    Among those of one level the first to start comes first. ``more`` says that there are others:
-    of task runs those are read that failed, then those that took longest.
+    Those of one level are sorted by their start. ``more``: there are others. If not all task runs
+    fit, the failed ones are read first, then the longest ones.
     """
 
     spans: tuple[Span, ...] = ()
@@ -49,22 +49,22 @@ class Trace:
 
 
 class SpanReader(Protocol):
-    """Reads of spans."""
+    """Reads spans."""
 
     def of_computation(
         self, workspace: str, trace_id: str, computation_id: str, most: int = MOST_SPANS
     ) -> Trace:
-        """Return the spans of a computation: ``most`` at most. Empty where none arrived.
+        """Return at most ``most`` spans of a computation; none if none arrived.
 
         Raises
         ------
         Unavailable
-            The store is elsewhere, and does not answer.
+            The spans are stored in another database, which does not answer.
         """
 
 
 class EmbeddedSpans:
-    """The :class:`SpanReader` of the embedded default."""
+    """Reads spans from the service's own table: a :class:`SpanReader`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -81,8 +81,8 @@ class EmbeddedSpans:
         with self._engine.connect() as connection:
             rows, room = _first(connection, of_trace, upper, most + 1, MOST_BYTES)
             left = most - len(rows)
-            # By their ids: PostgreSQL may hold each span of a trace against each if it has to find
-            # them itself, and has not counted yet how many there are.
+            # By their ids: in a subquery, before PostgreSQL has statistics of the table, it may
+            # compare each span of a trace with each other one.
             groups = [one.span_id for one in rows if one.parent_span_id == root]
             lower = of_trace.where(span.c.parent_span_id.in_(groups)).order_by(
                 span.c.status != "error", (span.c.started_at - span.c.stopped_at), span.c.span_id
@@ -97,11 +97,11 @@ class EmbeddedSpans:
 def _first(
     connection: Connection, of_trace: Select[Any], chosen: Select[Any], most: int, room: int
 ) -> tuple[list[Span], int]:
-    """Return the first of the ``chosen`` spans, and what they leave of ``room``, in bytes.
+    """Return the first of the ``chosen`` spans, and the bytes of ``room`` that are left.
 
-    There are ``most`` at most, or as many as it takes to leave less than nothing.
+    There are at most ``most``. Reading stops once less than nothing is left.
     """
-    # Put in order without their attributes, of which each may have half a megabyte.
+    # Sorted without their attributes: those of one span may have half a megabyte.
     ids = connection.execute(chosen.with_only_columns(span.c.span_id).limit(most)).scalars().all()
     spans: list[Span] = []
     for first in range(0, len(ids), _AT_ONCE):
@@ -118,7 +118,7 @@ def _first(
 
 
 def span_id_of(computation_id: str) -> str:
-    """Return the id of a computation's own span: the plugin makes it of the computation's."""
+    """Return the id of a computation's own span: the plugin derives it from the computation's."""
     return computation_id[:16]
 
 

@@ -6,13 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-#: No line that a store returns has many more points than this: a chart has no more pixels.
+#: No line has many more points than this: a chart has no more pixels.
 MOST_POINTS = 500
 
-#: Lines of one metric that a query returns at most; labels are bounded where they are made.
+#: How many lines of one metric a query returns; exporters limit the labels.
 MOST_LINES = 300
 
-#: Points of a step that its mean is of, at most: the last ones. A week takes no longer than a day.
+#: The mean of a step covers at most so many points, the last ones. So reading a week takes no
+#: longer than reading a day.
 MOST_AVERAGED = 12
 
 
@@ -36,11 +37,11 @@ class Line:
 
 
 class Unavailable(Exception):
-    """What keeps telemetry cannot be asked; the message says why, as what it does."""
+    """The store of telemetry cannot be read. The message says why; its subject is "it"."""
 
 
 class SeriesStore(Protocol):
-    """Time-series reads."""
+    """Reads time series."""
 
     def query(
         self,
@@ -53,18 +54,18 @@ class SeriesStore(Protocol):
     ) -> dict[str, list[Line]]:
         """Return the lines of each metric, one point per ``step`` seconds: mean, or last total.
 
-        Of a long step with many points, the mean may be of its last :data:`MOST_AVERAGED` alone.
+        If a long step has many points, the mean may cover only its last :data:`MOST_AVERAGED`.
         ``since`` and ``until`` are seconds since the Unix epoch. A store may widen ``step`` so that
         a line stays within :data:`MOST_POINTS`.
 
         Raises
         ------
         Unavailable
-            The store is elsewhere, and does not answer.
+            The series are stored in another database, which does not answer.
         """
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
 
 
 def widened(since: float, until: float, step: float) -> int:
@@ -73,9 +74,9 @@ def widened(since: float, until: float, step: float) -> int:
 
 
 def rate(line: Line) -> Line:
-    """Return a counter as its growth per second; other lines as they are.
+    """Return a counter as its increase per second; other lines as they are.
 
-    A total that fell was started anew, so all of it has grown since.
+    A total that fell was restarted from 0, so its new value is the increase.
     """
     if line.kind != "counter":
         return line
