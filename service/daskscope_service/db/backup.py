@@ -1,6 +1,6 @@
-"""Copies of SQLite's file: made while the service runs, and put back where it was.
+"""Backs up SQLite's file while the service runs, and restores it.
 
-PostgreSQL has tools of its own for both.
+PostgreSQL has its own tools for both.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from daskscope_service.db.engine import sqlite_file
 from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
 from daskscope_service.settings import Settings
 
-#: Pages that are copied between two looks at how far it is.
+#: Pages that are copied between two reports of progress.
 _PAGES = 4096
 
 
 def back_up(settings: Settings, target: Path, on_progress: Callable[[float], None]) -> None:
     """Copy the database, as it is at this moment, to ``target``, and check the copy.
 
-    Whoever has it open goes on reading and writing. ``on_progress`` gets the part that is done.
+    Others can go on reading and writing. ``on_progress`` gets the share that is done, 0 to 1.
 
     Raises
     ------
     ConfigurationError
-        It is not SQLite, it cannot be read, ``target`` exists, or the copy is damaged.
+        The database is not SQLite, or cannot be read; ``target`` exists; or the copy is damaged.
     """
     file = sqlite_file(settings)
     if not file.exists():
@@ -41,10 +41,11 @@ def back_up(settings: Settings, target: Path, on_progress: Callable[[float], Non
         raise ConfigurationError(f"{target} already exists; choose a new file name")
     part = target.with_name(f"{target.name}.part")
     try:
-        part.unlink(missing_ok=True)  # of a copy that was broken off
+        part.unlink(missing_ok=True)  # left by an interrupted copy
         make_private(part)
         with closing(sqlite3.connect(file, isolation_level=None)) as source:
-            # In one transaction that reads: else each write of another begins the copy anew.
+            # In one transaction that reads: otherwise each write by another process restarts the
+            # copy.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             with closing(sqlite3.connect(part, isolation_level=None)) as copy:
@@ -65,16 +66,16 @@ def back_up(settings: Settings, target: Path, on_progress: Callable[[float], Non
 
 
 def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
-    """Put a copy of ``backup`` where the database of ``settings`` is.
+    """Put a copy of ``backup`` in the place of the database of ``settings``.
 
-    ``replace``: move one that is there aside; return where it is now.
+    ``replace``: move an existing database aside. Return its new path, or None if there was none.
 
     Raises
     ------
     ConfigurationError
-        It is not SQLite; there is a database and ``replace`` is not set, or the other way round,
-        or someone has it open; or ``backup`` is damaged, or none of a database that this
-        daskscope knows. Nothing is changed then.
+        The database is not SQLite; it exists and ``replace`` is not set, or the other way round; it
+        is open; or ``backup`` is damaged, or no database that this daskscope knows. Then nothing is
+        changed.
     """
     file = sqlite_file(settings)
     if file.exists():
@@ -92,7 +93,7 @@ def restore(settings: Settings, backup: Path, *, replace: bool) -> Path | None:
     part = file.with_name(f"{file.name}.restoring")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part.unlink(missing_ok=True)  # of a copy that was broken off
+        part.unlink(missing_ok=True)  # left by an interrupted copy
         make_private(part)
         shutil.copyfile(backup, part)
         _check(part, str(backup))
@@ -139,13 +140,13 @@ def _check_revision(file: Path, backup: Path) -> None:
 def _check_unused(file: Path) -> None:
     try:
         with closing(sqlite3.connect(file, timeout=1, isolation_level=None)) as connection:
-            # Leaving the mode with a log beside the file needs the database alone.
+            # SQLite leaves WAL mode only if no other connection has the database open.
             connection.execute("PRAGMA journal_mode=DELETE").fetchone()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
             raise ConfigurationError(f"{file} is in use; stop the service first") from error
     except sqlite3.DatabaseError:
-        pass  # it is damaged, which may be why it is to be replaced
+        pass  # it is damaged, perhaps the reason to replace it
 
 
 def _move_aside(file: Path) -> Path:
@@ -160,7 +161,7 @@ def _move_aside(file: Path) -> Path:
 
 
 def _put(part: Path, target: Path) -> None:
-    # On the disk before it has its name, and its name on the disk too.
+    # The file is on the disk before it gets its name; then the name is, too.
     for path in (part, part.parent):
         if path == part.parent:
             part.rename(target)

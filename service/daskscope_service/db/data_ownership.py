@@ -1,8 +1,8 @@
 """Which rows belong to a cluster or to a user: one answer, for export and for deletion.
 
-To a user belongs what the clusters say that they started, with all that is in it; and on clusters
-of others their computations, with the task groups, failures, notices, spans and log records that
-name them.
+To a user belong all rows of the clusters that name the user; and on other users' clusters the
+user's computations, with the task groups, failures, notices, spans and log records that refer to
+them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from daskscope import names
 from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 
-#: Which computation a row is of is in its attributes, which must be read to know it.
+#: Only an attribute of these rows names their computation, so they must be read to find it.
 _BY_ATTRIBUTES = (schema.log_record, schema.span)
 
-#: The times by which there is an index of what a cluster has of them, and none by its key.
+#: These tables have an index by cluster and time, but none by cluster and key.
 _TIMES_IN_INDEX = {
     schema.log_record: schema.log_record.c.at,
     schema.span: schema.span.c.started_at,
 }
 
-#: The tables of what clusters send; first those that are found by others.
-#: Points go with their series, code with the computations that name it.
+#: The tables of data that clusters send. Rows by which others are found come last. Points belong to
+#: their series, and code to the computations that refer to it.
 TABLES: tuple[Table, ...] = (
     *_BY_ATTRIBUTES,
     *(
@@ -53,13 +53,13 @@ TABLES: tuple[Table, ...] = (
     schema.cluster,
 )
 
-#: Users whose names an error shows when the one asked for is not there.
+#: How many users an error lists if the user that was asked for does not exist.
 _USERS_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Rows of a workspace: of a cluster, a user, or clusters not heard of since then; else all."""
+    """Rows of a workspace: of a cluster, a user, or clusters silent since a time; else all."""
 
     workspace: str
     cluster: str | None = None
@@ -67,9 +67,9 @@ class Whose:
     unheard_since: float | None = None
 
     def condition(self, table: Table) -> ColumnElement[bool]:
-        """Return what holds for the rows of ``table``, one of TABLES, that belong here.
+        """Return the condition for the rows of ``table``, one of TABLES, that belong here.
 
-        Of some tables it holds for more: see :meth:`sieve`.
+        In some tables it also holds for others: see :meth:`sieve`.
         """
         of = schema.cluster.c.id if table is schema.cluster else table.c.cluster
         chosen = table.c.workspace == self.workspace
@@ -82,15 +82,15 @@ class Whose:
             unheard = select_in(self.workspace, cluster, cluster.c.id).where(
                 cluster.c.last_seen_at < self.unheard_since
             )
-            # The row itself, as it is when it is locked.
+            # The column of the row itself, so that its locked state is checked.
             silent = cluster.c.last_seen_at < self.unheard_since
             chosen = and_(chosen, silent if table is cluster else of.in_(unheard))
         return chosen
 
     def sieve(self, connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
-        """Return those of ``rows`` that belong here; all have what :meth:`condition` says.
+        """Return which of ``rows`` belong here; :meth:`condition` holds for all of them.
 
-        They must have the columns that :func:`needed` names.
+        They must have the columns that :func:`needed` returns.
         """
         if self.user is None or table not in _BY_ATTRIBUTES:
             return list(rows)
@@ -115,7 +115,7 @@ class Whose:
         )
 
     def _named(self, table: Table) -> ColumnElement[bool]:
-        # By a computation of theirs, which may run on a cluster of another.
+        # By a computation of the user, which may run on the cluster of another.
         if table is schema.computation:
             return table.c.user == self.user
         if table is schema.notice:
@@ -133,7 +133,7 @@ class Whose:
 
 
 def some_of(engine: Engine, whose: Whose) -> bool:
-    """Return whether there is any row of ``whose``."""
+    """Return whether any row belongs to ``whose``."""
     with engine.connect() as connection:
         # A user with rows in the other tables has a computation, too.
         return any(
@@ -142,7 +142,7 @@ def some_of(engine: Engine, whose: Whose) -> bool:
 
 
 def users(engine: Engine, workspace: str) -> list[str]:
-    """Return the users of ``workspace`` whom clusters and computations name, a few of them."""
+    """Return some of the users whom clusters and computations of ``workspace`` name."""
     found: set[str] = set()
     with engine.connect() as connection:
         for table in (schema.cluster, schema.computation):
@@ -152,7 +152,7 @@ def users(engine: Engine, workspace: str) -> list[str]:
 
 
 def failure_notice(cluster: Any, computation: Any) -> Any:
-    """Return the id of the notice that a computation failed; of columns, what makes it of them."""
+    """Return the id of the notice that a computation failed; for columns, an SQL expression."""
     return "computation failed:" + cluster + ":" + computation
 
 
@@ -162,15 +162,16 @@ def loss_notice(cluster: str, loss: str) -> str:
 
 
 def needed(table: Table) -> list[Any]:
-    """Return the columns of ``table`` that say whose a row is: first its key."""
+    """Return the columns of ``table`` that determine whose a row is, the primary key first."""
     more = [table.c.cluster, table.c.attributes] if table in _BY_ATTRIBUTES else []
     return [*table.primary_key, *more]
 
 
 def reading_order(whose: Whose, table: Table) -> list[Column[Any]]:
-    """Return the columns by which rows of ``whose`` are read in parts; an index gives them so.
+    """Return the columns by which rows of ``whose`` are read in parts, in the order of an index.
 
-    What is the same in all of them is left out: SQLite would go through all from the first on.
+    Columns that are the same in all rows are left out: with them, SQLite would read from the first
+    row on.
     """
     key = [column for column in table.primary_key if column.name != "workspace"]
     at = _TIMES_IN_INDEX.get(table)
@@ -185,6 +186,6 @@ def keys(whose: Whose, table: Table) -> Select[Any]:
 
 def _computation(row: Any) -> str:
     attributes = row.attributes
-    # Not a dictionary: it cannot be read any more.
+    # Not a dictionary if it cannot be decrypted.
     found = attributes.get(names.COMPUTATION_ID) if isinstance(attributes, dict) else None
     return found if isinstance(found, str) else ""

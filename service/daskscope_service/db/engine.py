@@ -1,6 +1,6 @@
-"""Opens the database. With its neighbours here, all that knows SQLite from PostgreSQL.
+"""Opens the database, SQLite or PostgreSQL, and begins transactions that write.
 
-Everything else speaks SQLAlchemy Core, on what is opened here.
+Other code uses SQLAlchemy Core on the engine that this module returns.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ from daskscope_service.db.schema import workspace
 from daskscope_service.db.statements import Upsert, execute
 from daskscope_service.settings import Settings
 
-#: The workspace that the first revision makes.
+#: The workspace that the first revision creates.
 DEFAULT_WORKSPACE = "default"
 
 #: Seconds that a connection waits for another process that holds SQLite's write lock.
 _BUSY_SECONDS = 10.0
 
-#: Seconds after its last use that a connection to PostgreSQL is asked whether it still is one.
+#: Seconds without use after which a connection to PostgreSQL is checked before it is used.
 _PING_SECONDS = 1.0
 
-#: The number of PostgreSQL's advisory lock that a process holds while it does what no two may
-#: do at once.
+#: The number of PostgreSQL's advisory lock that :func:`alone` holds.
 _ALONE_LOCK = 0x6461736B_73636F70  # "daskscop"
 
-#: The error by which PostgreSQL ends one of two transactions that wait for each other's rows.
+#: The error by which PostgreSQL ends one transaction of a deadlock.
 _DEADLOCK = "40P01"
-#: How often such a transaction is tried. Each time, another one went on.
+#: How often such a transaction is tried. Each time, another transaction has gone on.
 _TIMES = 5
 
 T = TypeVar("T")
@@ -58,7 +57,7 @@ def open_database(settings: Settings) -> Engine:
     Raises
     ------
     ConfigurationError
-        The address is not one, the database cannot be opened, or it is of another revision: see
+        The address is not valid, the database cannot be opened, or it has another revision: see
         :func:`upgrade_database`. The message says which and what to do.
     """
     with _opened(settings) as engine, engine.connect() as connection:
@@ -71,8 +70,8 @@ def open_database(settings: Settings) -> Engine:
 def upgrade_database(settings: Settings, *, to: str | None = None) -> Position:
     """Bring the database of ``settings`` to the revision that this code needs, or to ``to``.
 
-    It is made if it is missing. All revisions are applied, or none. Of several processes that do
-    this at once, one applies them, and the others wait. Returns where the database stood before.
+    It is created if it is missing. All missing revisions are applied, or none. If several processes
+    do this at once, one applies them, and the others wait. Return where the database stood before.
 
     Raises
     ------
@@ -93,12 +92,12 @@ def upgrade_database(settings: Settings, *, to: str | None = None) -> Position:
 
 
 def database_position(settings: Settings) -> Position:
-    """Return the revision that the database of ``settings`` has, beside the one of this code.
+    """Return the revision of the database of ``settings``, and the one that this code needs.
 
     Raises
     ------
     ConfigurationError
-        The address is not one, or the database cannot be opened.
+        The address is not valid, or the database cannot be opened.
     """
     with _opened(settings) as engine:
         with engine.connect() as connection:
@@ -108,7 +107,7 @@ def database_position(settings: Settings) -> Position:
 
 
 def sqlite_file(settings: Settings) -> Path:
-    """Return the file of the database. Raises ConfigurationError if it is not one of SQLite's."""
+    """Return the file of the database. Raises ConfigurationError if it is not SQLite."""
     url = _url(settings.database)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise ConfigurationError(
@@ -119,25 +118,25 @@ def sqlite_file(settings: Settings) -> Path:
 
 
 def for_writing(engine: Engine) -> Engine:
-    """Return ``engine`` for transactions that write, each as that of :func:`writing`."""
+    """Return ``engine``, whose transactions all write: each is like that of :func:`writing`."""
     return engine.execution_options(daskscope_writes=True)
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes; committed at the end, rolled back by an exception.
+    """Open a transaction that writes; commit it at the end, roll it back after an exception.
 
-    On SQLite it takes the write lock at once: a transaction that reads first and writes later
-    could not wait for the lock, it would fail.
+    On SQLite it takes the write lock at once: a transaction that reads first and writes later could
+    not wait for the lock, it would fail.
     """
     with for_writing(engine).begin() as connection:
         yield connection
 
 
 def writing_again(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """Do ``work`` in a transaction that writes, and anew where it was ended by a deadlock.
+    """Do ``work`` in a transaction that writes; repeat it if a deadlock ended the transaction.
 
-    It must do nothing but what the transaction takes back.
+    It may have no effects but those that a rollback undoes.
     """
     left = _TIMES
     while True:
@@ -152,7 +151,7 @@ def writing_again(engine: Engine, work: Callable[[Connection], T]) -> T:
 
 @contextmanager
 def alone(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes, one at a time in all processes."""
+    """Open a transaction that writes, and excludes all others of this kind, in all processes."""
     with writing(engine) as connection:  # on SQLite, this waits for the write lock
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_ALONE_LOCK)))
@@ -160,9 +159,10 @@ def alone(engine: Engine) -> Iterator[Connection]:
 
 
 def take_turns(connection: Connection, what: str) -> None:
-    """Wait until no other transaction that writes is at ``what``; it is this one's until its end.
+    """Wait until no other transaction that writes holds ``what``; hold it until this one ends.
 
-    Whoever counts before it adds must do so: on PostgreSQL, two at once would count the same.
+    Call this before counting rows in order to add one: on PostgreSQL, two transactions could
+    otherwise get the same count.
     """
     if connection.dialect.name == "postgresql":  # SQLite has one that writes at a time
         number = int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], signed=True)
@@ -170,7 +170,7 @@ def take_turns(connection: Connection, what: str) -> None:
 
 
 def make_workspace(connection: Connection, name: str) -> None:
-    """Make the workspace ``name`` unless it exists."""
+    """Create the workspace ``name`` unless it exists."""
     Upsert(connection.engine, workspace).run(connection, [(name, time.time())])
 
 
@@ -192,15 +192,15 @@ def _url(address: str) -> URL:
 
 @contextmanager
 def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
-    # The engine outlives the block, unless that raises.
+    # The engine outlives the block, unless the block raises.
     url = _url(settings.database)
     engine: Engine | None = None
     try:
         # Every request thread may hold a connection, and the writer has one.
         options: dict[str, Any] = {"pool_size": settings.threads + 2, "max_overflow": 8}
         options["pool_use_lifo"] = True  # the one used last has its statements and pages at hand
-        options["hide_parameters"] = True  # of errors: the log is no place for what users sent
-        # What JSON has no word for would break each list that it is in.
+        options["hide_parameters"] = True  # in errors: no users' data in the log
+        # JSON has no NaN and no infinity: they would break each list that contains them.
         options["json_serializer"] = functools.partial(json.dumps, allow_nan=False)
         options["json_deserializer"] = msgspec.json.decode  # takes a third of Python's own time
         if url.get_backend_name() == "sqlite":
@@ -242,8 +242,8 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
 
 
 def _write_anew(engine: Engine) -> None:
-    # What was deleted or replaced stays in SQLite's file until its room is used again.
-    connection = engine.raw_connection()  # for not within a transaction
+    # Data that was deleted or replaced stays in SQLite's file until its space is used again.
+    connection = engine.raw_connection()  # because VACUUM cannot run in a transaction
     try:
         connection.cursor().execute("VACUUM")
     finally:
@@ -290,10 +290,10 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     time_limit.watch_sqlite(connection)
     for pragma in (
         "synchronous=FULL",  # a commit is on the disk before it is acknowledged
-        "secure_delete=ON",  # what is removed or replaced is overwritten
+        "secure_delete=ON",  # removed and replaced data is overwritten
         "foreign_keys=ON",
         "cache_size=-16384",  # KiB, per connection
-        # Pages, of 4 KiB: the same ones change again and again, and go into the file once for all.
+        # Pages of 4 KiB: the same ones change often, and are then copied into the file only once.
         "wal_autocheckpoint=16000",
         "temp_store=MEMORY",
     ):
@@ -301,9 +301,9 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _set_up_postgresql(connection: Any, _record: Any) -> None:
-    # As on SQLite: a lookup outside of a transaction is one message to the server, and not three.
+    # As on SQLite: a query outside of a transaction is one message to the server, and not three.
     connection.autocommit = True
-    # To compile a statement takes it longer than to run any of ours.
+    # Just-in-time compilation takes longer than to run any of our statements.
     connection.execute("SET jit = off")
 
 
@@ -312,13 +312,13 @@ def _use_wal(connection: Any) -> None:
     while True:
         try:
             if not connection.execute("PRAGMA page_count").fetchone()[0]:
-                # So that room can be given back bit by bit. Only of a new database: to ask an old
-                # one for it is to write, and every connection would wait for the lock.
+                # So that space can be given back in steps. Only for a new database: setting this on
+                # an old one is a write, and every connection would wait for the lock.
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL").close()
             connection.execute("PRAGMA journal_mode=WAL").close()
             return
         except sqlite3.OperationalError as error:
-            # Of processes that make a database at once, SQLite lets all but one fail here.
+            # If several processes create a database at once, SQLite fails here in all but one.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -336,10 +336,10 @@ def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:
 
 
 def _ping_if_idle(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
-    # A server that was restarted has left connections behind that are of no use. To ask each time
-    # would cost as much as what most requests want to know.
+    # A restart of the server leaves dead connections behind. Checking each time would cost as much
+    # as the queries of most requests.
     if time.monotonic() - record.info.get("used", -math.inf) > _PING_SECONDS:
         try:
             connection.execute("")
         except Exception as error:
-            raise DisconnectionError from error  # the pool takes another, which it opens anew
+            raise DisconnectionError from error  # the pool opens another one

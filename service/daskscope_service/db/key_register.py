@@ -1,11 +1,11 @@
-"""What the database knows of its keys: their ids, which one is in use, and what checks them.
+"""What the database stores about keys: their ids, which one is in use, and a value to check them.
 
-Each row holds the same secret, sealed with the row's key: so it shows whether a key is the right
-one. With that secret, hashes of code are made anew before they are stored. Whoever has the database
-alone could otherwise try guesses: hash some code, and see whether it is there.
+Each row holds the same secret, encrypted with the row's key, which shows whether a key is the right
+one. With that secret, hashes of code are hashed again before they are stored. Otherwise, whoever
+has only the database could guess code: hash it, and see whether the hash is there.
 
-A key that was used and is being replaced is *retired*: nothing is sealed with it any more. Its row
-goes once nothing is sealed with it.
+A key that is being replaced is *retired*: nothing new is encrypted with it. Its row is removed once
+no value is encrypted with it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _SECRET_BYTES = 32
 
 _NONE_YET = "the database has no encryption key yet; 'daskscope serve' creates the first"
 
-# Held until the transaction ends: on PostgreSQL, whoever retires the key waits for all that seal.
+# Held until the transaction ends: on PostgreSQL, whoever retires the key waits for all transactions
+# that encrypt.
 _in_use = select(table.c.id).where(table.c.retired_at.is_(None)).with_for_update(read=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key that the database names: put into use at ``made_at``; the secret as it sealed it."""
+    """A registered key, in use since ``made_at``; ``hash_secret`` is encrypted with it."""
 
     made_at: float
     retired: bool
@@ -41,20 +42,21 @@ class Entry:
 
 
 class KeyMissing(ConfigurationError):
-    """A key that is needed is not among those of this process."""
+    """This process lacks a key that is needed."""
 
 
 def check(connection: Connection) -> None:
-    """See that this process has all keys that the database names; name the first one if it is new.
+    """Check that this process has all registered keys; register a key if none is in use.
 
-    In a transaction that writes and that no other process does the same in: ``engine.alone``.
+    Call it in a transaction that writes, and in which no other process does the same:
+    ``engine.alone``.
 
     Raises
     ------
     KeyMissing
-        It lacks one, or has another of that id. The message says what to do.
+        It lacks one, or has another key with that id. The message says what to do.
     ConfigurationError
-        The file of keys cannot be read or made.
+        The file of keys cannot be read or created.
     """
     keys = keys_of(connection.dialect)
     found = registered(connection)
@@ -68,21 +70,22 @@ def check(connection: Connection) -> None:
 
 
 def registered(connection: Connection) -> dict[str, Entry]:
-    """Return what the register has, by the ids of the keys."""
+    """Return the registered keys, by their ids."""
     columns = (table.c.made_at, table.c.retired_at.is_not(None), table.c.hash_secret)
     rows = connection.execute(select(table.c.id, *columns).order_by(table.c.made_at))
     return {id: Entry(*rest) for id, *rest in rows}
 
 
 def key_in_use(connection: Connection) -> Key:
-    """Return the key to seal with. It stays the one until the transaction ends.
+    """Return the key to encrypt with. It stays in use until the transaction ends.
 
     Raises
     ------
     KeyMissing
-        This process does not have it.
+        This process does not have it, or none is registered yet.
     """
-    # If it was waited for, it is not in use any more: the next look sees the one that is.
+    # If the first query waited for a lock, its key is not in use any more; the second finds the new
+    # one.
     id = connection.execute(_in_use).scalar() or connection.execute(_in_use).scalar()
     if id is None:
         raise KeyMissing(_NONE_YET)
@@ -93,7 +96,7 @@ def key_in_use(connection: Connection) -> Key:
 
 
 def use(connection: Connection, key: Key) -> None:
-    """Put ``key`` into use and retire those that were. The transaction is as for :func:`check`."""
+    """Put ``key`` into use and retire the others. The transaction must be as for :func:`check`."""
     secret = _hash_secret(connection)
     connection.execute(
         table.update().where(table.c.retired_at.is_(None)).values(retired_at=time.time())
@@ -103,14 +106,14 @@ def use(connection: Connection, key: Key) -> None:
 
 
 def forget(connection: Connection, id: str) -> bool:
-    """Take the key of that id out of the register; return whether it was there."""
+    """Remove the key with this id from the register; return whether it was there."""
     return connection.execute(delete(table).where(table.c.id == id)).rowcount > 0
 
 
 def hasher(connection: Connection) -> Callable[[str], str]:
-    """Return the function that makes what is stored in place of a hash of code.
+    """Return the function that turns a hash of code into the hash that is stored.
 
-    Raises KeyMissing where this process lacks the key, or there is none yet.
+    Raises KeyMissing if this process lacks the key, or there is none yet.
     """
     return keyed_by(_hash_secret(connection))
 

@@ -1,7 +1,7 @@
-"""The keys of this process: with which it encrypts users' code, and reads what was encrypted.
+"""The keys of this process, which encrypt and decrypt users' code.
 
-They come from ``DASKSCOPE_CODE_KEYS`` or, where that is not set, from a file in the data folder.
-Which of them is in use is said by the database: see :mod:`.key_register`.
+They come from ``DASKSCOPE_CODE_KEYS`` or, if that is not set, from a file in the data folder. The
+database determines which of them is in use: see :mod:`.key_register`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ID_BYTES = 4
 
 
 class Key:
-    """One key. ``id`` is its readable name, 8 hex digits, which says nothing of it."""
+    """One key. ``id`` is its readable name, 8 hex digits, which reveals nothing about it."""
 
     __slots__ = ("cipher", "id")
 
     def __init__(self, secret: bytes) -> None:
         self.id = hashlib.sha256(b"daskscope code key\n" + secret).hexdigest()[: 2 * _ID_BYTES]
-        # Of one that is used so often, a nonce may come twice by chance: AES-GCM would then give
-        # away both texts, and this shows no more than whether they are the same.
+        # A key is used so often that a nonce may repeat by chance. AES-GCM would then reveal both
+        # texts; this mode only reveals whether they are the same.
         self.cipher = AESGCMSIV(secret)
 
 
@@ -49,12 +49,12 @@ class Keys:
 
     @property
     def source(self) -> str:
-        """Where they come from, in words."""
+        """Where the keys come from, in words."""
         return "DASKSCOPE_CODE_KEYS" if self._file is None else str(self._file)
 
     @property
     def file(self) -> Path | None:
-        """The file that they are kept in; None if they are given by the environment."""
+        """The file that holds the keys; None if they come from the environment."""
         return self._file
 
     @property
@@ -70,7 +70,7 @@ class Keys:
         return next(iter(self._keys.values()), None)
 
     def find(self, id: str) -> Key | None:
-        """Return the key of that id, or None. The file is read again if it has changed.
+        """Return the key with this id, or None. For an unknown id, a changed file is read again.
 
         Raises as :attr:`newest`.
         """
@@ -79,15 +79,15 @@ class Keys:
         return self._keys.get(id)
 
     def make(self) -> Key:
-        """Put a new key before the others in the file, which is made with mode 0600.
+        """Put a new key before the others in the file, which is created with mode 0600.
 
-        It is on the disk on return: what is encrypted with it can be read after a crash. Two
-        processes must not do so at once: the caller sees to it.
+        The file is on the disk when this returns, so that what the key encrypts can be read after a
+        crash. The caller must prevent that two processes do this at once.
 
         Raises
         ------
         ConfigurationError
-            The file cannot be written, or the keys are those of the environment.
+            The file cannot be written, or the keys come from the environment.
         """
         if self._file is None:
             raise ConfigurationError(
@@ -142,7 +142,7 @@ def _holds_key(line: str) -> bool:
 
 
 def _replace(file: Path, text: str) -> None:
-    # Whole or not at all, and on the disk before anything is encrypted with what is in it.
+    # Written as a whole or not at all, and on the disk before anything is encrypted with its keys.
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:

@@ -1,8 +1,8 @@
-"""Empties SQLite's log where nothing else does.
+"""Empties SQLite's write-ahead log when it has become large.
 
-SQLite itself begins its log anew only at a moment at which nobody reads. Where one reader comes
-before the other has gone, as with long downloads one after the other, there is none, and the log
-grows with all that is written: https://sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
+SQLite itself restarts the log only at a moment at which nobody reads. If one reader comes before
+the other has gone, as with long downloads one after the other, there is no such moment, and the log
+grows with each write: https://sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-#: Bytes from which on it is emptied, twice what is in it as a rule (``wal_autocheckpoint``).
+#: Bytes from which the log is emptied: twice its usual size (``wal_autocheckpoint``).
 MOST_BYTES = 128 * 2**20
 
-#: Seconds between two looks; and for how long at most writing waits for those who read.
+#: Seconds between two checks, and for how long writers wait for readers at most.
 LOOK_SECONDS = 10.0
 _WAIT_SECONDS = 5.0
 
 
 def empty_log(engine: Engine) -> int:
-    """Empty the log if it is large; return the bytes that it has less. Readers are waited for,
-    those that come meanwhile are not: what they read is in the database by then.
+    """Empty the log if it is large; return by how many bytes it shrank.
+
+    This waits for present readers, but not for new ones: what they read is in the database by then.
     """
     if engine.dialect.name != "sqlite":
         return 0

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from daskscope_service.db.schema import point, recent_point
 
-#: What holds for points of the table that it is given.
+#: A condition for points of the table that it is given.
 Condition = Callable[[Table], ColumnElement[bool]]
 #: :func:`where`, or :func:`moved_where`.
 Source = Callable[..., SelectBase]
@@ -38,10 +38,10 @@ Source = Callable[..., SelectBase]
 #: A point's series and time.
 Place = tuple[int, int]
 
-#: That before all of them.
+#: The place before all points.
 BEFORE_ALL: Place = (-1, -1)
 
-#: Points that rest in ``recent_point``, about.
+#: About how many points stay in ``recent_point``.
 RESTING = 400_000
 
 _LAST_OF_SOME = (
@@ -57,21 +57,21 @@ _DROP = "DELETE FROM recent_point WHERE (series, time) > (?, ?) AND (series, tim
 
 
 def written_to(engine: Engine) -> Table:
-    """Return the table that new points are written to: of ``point``, they need not be moved."""
+    """Return the table to which new points are written. Points in ``point`` need not be moved."""
     return recent_point if engine.dialect.name == "sqlite" else point
 
 
 def moved_where(condition: Condition, *correlated: FromClause) -> Select[Any]:
-    """Return a query of ``series``, ``time`` and ``value`` of the points in ``point`` that fit.
+    """Return a query of ``series``, ``time``, ``value`` of the points in ``point`` that match.
 
-    ``correlated`` are what the condition names of the query around it.
+    ``correlated``: tables of the surrounding query that the condition refers to.
     """
     return select(point).where(condition(point)).correlate(*correlated)
 
 
 def where(condition: Condition, *correlated: FromClause) -> CompoundSelect[Any]:
-    """As :func:`moved_where`, of all points, each once."""
-    # What is sent once more may have moved on meanwhile.
+    """As :func:`moved_where`, but for the points of both tables, each once."""
+    # A point that was sent again may be in both tables.
     there = exists().where(
         point.c.series == recent_point.c.series, point.c.time == recent_point.c.time
     )
@@ -82,7 +82,7 @@ def where(condition: Condition, *correlated: FromClause) -> CompoundSelect[Any]:
 def resting_since(
     connection: Connection, series: Sequence[int], since: int, until: int
 ) -> int | None:
-    """Return when the first point of ``series`` in this time was that has not moved on."""
+    """Return the time of the first point of ``series`` in this period that was not moved yet."""
     return connection.execute(
         select(func.min(recent_point.c.time)).where(
             recent_point.c.series.in_(series),
@@ -93,7 +93,7 @@ def resting_since(
 
 
 class Moving:
-    """Moves points on, as others come in: all series in turn."""
+    """Moves points to ``point`` as others arrive: all series in turn."""
 
     def __init__(self, engine: Engine) -> None:
         self._needed = written_to(engine) is recent_point
@@ -101,7 +101,7 @@ class Moving:
         self._place = BEFORE_ALL
 
     def after(self, connection: Connection, written: int) -> None:
-        """Move some on after ``written`` more were written, in the same transaction."""
+        """Move some points after ``written`` new ones were written, in the same transaction."""
         if not self._needed:
             return
         if self._resting is None:
@@ -109,17 +109,17 @@ class Moving:
         else:
             self._resting += written
         if self._resting > RESTING:
-            # A little more than came, for what another process brought.
+            # A little more than arrived, because another process may write points, too.
             moved, self._place = move(connection, self._place, written + written // 4)
             self._resting -= moved
             if self._place == BEFORE_ALL:
-                self._resting = None  # once around: what was sent twice was counted twice
+                self._resting = None  # count again: points sent twice were counted twice
 
 
 def move(connection: Connection, place: Place, most: int) -> tuple[int, Place]:
-    """Move on up to ``most`` points that come after ``place``, on SQLite.
+    """Move up to ``most`` points that come after ``place`` to ``point``, on SQLite.
 
-    Returns how many that were, and the place of the last; that before all if there are no more.
+    Return how many were moved, and the place of the last; :data:`BEFORE_ALL` if there are no more.
     """
     row = connection.exec_driver_sql(_LAST_OF_SOME, (*place, most - 1)).first()
     last = (row[0], row[1]) if row else (2**62, 0)

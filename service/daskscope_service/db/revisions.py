@@ -1,7 +1,7 @@
-"""Which revision of the schema a database has, and how it gets to the one that this code needs.
+"""Which revision of the schema a database has, and how to upgrade it to the one of this code.
 
 A revision is a file in ``migrations/versions``, named by its number; each follows the one before.
-The number of the last that was applied is in the database, in Alembic's own table.
+Alembic's own table in the database has the number of the last one that was applied.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from daskscope_service.db.schema import metadata
 
-#: The revision from which on users' code is encrypted.
+#: The first revision with encrypted users' code.
 SEALED_SINCE = "0005"
 
-#: The command that applies what is missing.
+#: The command that applies missing revisions.
 COMMAND = "daskscope database upgrade"
 
 _FOLDER = Path(__file__).parent / "migrations"
@@ -34,7 +34,7 @@ class Position:
 
     @property
     def leaves_code(self) -> bool:
-        """Whether it may hold code in clear, or remains of it, even after an upgrade."""
+        """Whether it may hold unencrypted code, or remains of it, even after an upgrade."""
         return self.state == "older" and self.at is not None and self.at < SEALED_SINCE
 
     @property
@@ -56,7 +56,7 @@ class Position:
 
 def known() -> tuple[str, ...]:
     """Return the revisions that this code has, in their order."""
-    # By the names of their files: to ask Alembic takes every command half a second to import it.
+    # By the names of their files: importing Alembic would delay every command by half a second.
     return tuple(sorted(file.name[:4] for file in _FOLDER.glob("versions/[0-9]*.py")))
 
 
@@ -76,10 +76,10 @@ def position(connection: Connection) -> Position:
 
 
 def upgrade(connection: Connection, to: str | None = None) -> Position:
-    """Apply the revisions that are missing, up to ``to``; return where the database stood before.
+    """Apply the missing revisions, up to ``to``; return where the database stood before.
 
-    A database that is neither empty nor older is left as it is. The transaction is the caller's,
-    who also keeps other processes from doing the same.
+    A database that is neither empty nor older stays as it is. The caller provides the transaction,
+    and prevents other processes from doing the same.
     """
     before = position(connection)
     if before.state not in ("empty", "older"):

@@ -1,13 +1,13 @@
 """The tables of the service. Rows of heartbeats have the columns that ``daskscope.protocol`` says.
 
 Times are seconds since the Unix epoch, UTC. Ids are text. Whole numbers have 64 bits, as on the
-wire. Every row of user data carries its workspace, first in its key, so that no query can reach
-over the border by accident.
+wire. Every row of user data has its workspace first in its key, so that no query can reach another
+workspace by accident.
 
-What users' programs say, and may quote code of theirs, is sealed: encrypted. Names, numbers and
-times are in clear.
+Texts of users' programs, which may quote their code, are sealed: encrypted. Names, numbers and
+times are not.
 
-What is changed here needs a revision in ``migrations/versions``: see CONTRIBUTING.md.
+A change here needs a revision in ``migrations/versions``: see CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ token = Table(
     Column("id", String, primary_key=True),
     Column("workspace", String, nullable=False),
     Column("label", String, nullable=False),
-    Column("scopes", String, nullable=False),  # "admin", "ingest", "read", with spaces between
+    Column("scopes", String, nullable=False),  # "admin", "ingest", "read", separated by spaces
     Column("secret_hash", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float),
     Column("revoked_at", Float),
     Column("last_used_at", Float),
-    Column("made_by", String),  # None: made before this was kept
-    Column("user", String),  # removed with that user. None: no user's
+    Column("made_by", String),  # None: created before this was stored
+    Column("user", String),  # None: belongs to no user
     Index("token_by_workspace", "workspace", "created_at"),
     Index("token_by_user", "user"),
 )
@@ -76,14 +76,14 @@ user = Table(
     "user",
     metadata,
     Column("id", String, primary_key=True),
-    Column("name", String, nullable=False),  # as it was given
-    Column("name_key", String, nullable=False),  # the name as it is compared: without case
+    Column("name", String, nullable=False),  # as it was entered
+    Column("name_key", String, nullable=False),  # the normalized name, without case
     Column("display_name", String, nullable=False),
     Column("password_hash", String, nullable=False),  # "": none, signs in by OpenID Connect
     Column("created_at", Float, nullable=False),
     Column("disabled_at", Float),
-    # The workspace whose invitation made it: the name is not proven to be theirs. None: whoever
-    # runs the service, or the provider, says that it is.
+    # The workspace whose invitation created the account: nobody has verified the name. None: the
+    # operator of the service or the provider has.
     Column("made_in", String),
     UniqueConstraint("name_key"),
 )
@@ -105,11 +105,11 @@ session = Table(
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float, nullable=False),
     Column("user", String),  # None: began with a link or a token
-    Column("token", String),  # the id of the one that it began with
-    Column("role", String),  # None: what the user is in the workspace
+    Column("token", String),  # the id of the token that it began with
+    Column("role", String),  # None: the user's role in the workspace
     Column("last_seen_at", Float),
     Column("browser", String),
-    # False: a provider let them in, and may not have asked who they are
+    # False: a provider let them in, and may not have checked who they are
     Column("proven", Boolean, nullable=False),
     Index("session_by_user", "user"),
 )
@@ -117,7 +117,7 @@ session = Table(
 sign_in_attempt = Table(
     "sign_in_attempt",
     metadata,
-    Column("id", String, primary_key=True),  # one for each key of one attempt
+    Column("id", String, primary_key=True),  # two rows per attempt: for name and address
     Column("key_hash", LargeBinary, nullable=False),  # of a name, or of an address
     Column("at", Float, nullable=False),
     Index("sign_in_attempt_by_key", "key_hash", "at"),
@@ -130,10 +130,10 @@ invitation = Table(
     Column("id", String, primary_key=True),
     Column("code_hash", LargeBinary, nullable=False),
     Column("workspace", String, nullable=False),
-    Column("name", String, nullable=False),  # of the user that it makes, if it makes one
+    Column("name", String, nullable=False),  # of the account that it creates, if it creates one
     Column("role", String, nullable=False),
     Column("made_by", String, nullable=False),
-    Column("user", String),  # who must still be an owner. None: made with a link or no one's token
+    Column("user", String),  # must still be an owner. None: made with a link or a token of no user
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float, nullable=False),
     UniqueConstraint("code_hash"),
@@ -155,14 +155,14 @@ openid_attempt = Table(
     "openid_attempt",
     metadata,
     Column("state_hash", LargeBinary, primary_key=True),
-    Column("ticket_hash", LargeBinary, nullable=False),  # of what the browser's cookie holds
+    Column("ticket_hash", LargeBinary, nullable=False),  # of the value of the browser's cookie
     Column("nonce", String, nullable=False),
     Column("verifier", String, nullable=False),
     Column("target", String, nullable=False),
     Column("user", String),  # who connects their account; None: a sign-in
-    Column("address", String, nullable=False),  # of IPv6, its network
+    Column("address", String, nullable=False),  # for IPv6, its network
     Column("expires_at", Float, nullable=False),
-    Column("again", Boolean, nullable=False),  # the provider asks them who they are
+    Column("again", Boolean, nullable=False),  # the provider must ask who they are
     Index("openid_attempt_by_address", "address", "expires_at"),
     Index("openid_attempt_by_expiry", "expires_at"),
 )
@@ -170,14 +170,14 @@ openid_attempt = Table(
 device_login = Table(
     "device_login",
     metadata,
-    Column("code_hash", LargeBinary, primary_key=True),  # of what the program polls with
-    Column("user_code", String, nullable=False),  # what the user compares, as it is compared
+    Column("code_hash", LargeBinary, primary_key=True),  # of the code with which the program polls
+    Column("user_code", String, nullable=False),  # the user's code, without hyphen
     Column("host", String, nullable=False),
-    Column("address", String, nullable=False),  # of IPv6, its network
-    Column("scopes", String, nullable=False),  # asked for, with spaces between
+    Column("address", String, nullable=False),  # for IPv6, its network
+    Column("scopes", String, nullable=False),  # asked for, separated by spaces
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float, nullable=False),
-    Column("interval", Float, nullable=False),  # the least number of seconds between two polls
+    Column("interval", Float, nullable=False),  # the minimum number of seconds between two polls
     Column("polled_at", Float),
     Column("answer", String),  # "allowed" or "denied"
     Column("answered_by", String),
@@ -197,7 +197,7 @@ audit_entry = Table(
     Column("actor", String, nullable=False),
     Column("detail", Text, nullable=False),
     Column("workspace", String),  # None: of no workspace, or of all
-    Column("address", String),  # None: not by the network
+    Column("address", String),  # None: not over the network
     Index("audit_entry_by_time", "at"),
     Index("audit_entry_by_workspace", "workspace", "at", "id"),
 )
@@ -208,12 +208,12 @@ code_key = Table(
     Column("id", String, primary_key=True),
     Column("made_at", Float, nullable=False),
     Column("retired_at", Float),  # None: in use
-    Column("hash_secret", LargeBinary, nullable=False),  # the same in all rows, sealed by each
+    Column("hash_secret", LargeBinary, nullable=False),  # the same in all rows, but encrypted
 )
 
 # --- what heartbeats bring ------------------------------------------------------------------------
-# ``seq`` is the beat's: a row is replaced only by one of the same or a later beat. The fields of
-# ``daskscope.protocol`` follow, whose docstrings explain them.
+# ``seq`` is the heartbeat's number: only a row of the same or a later heartbeat replaces a row. The
+# fields of ``daskscope.protocol`` follow, whose docstrings explain them.
 
 
 def _of_a_beat() -> tuple[Column[Any], ...]:
@@ -240,29 +240,29 @@ cluster = Table(
     Column("drops", JSON, nullable=False, info={"field": "drops"}),
     Column("first_seen_at", Float, nullable=False),  # the service's clock
     Column("last_seen_at", Float, nullable=False),  # the service's clock
-    # Sums of ``worker_seconds``, to sort by: to read JSON of all clusters takes longer.
+    # Sums of ``worker_seconds``, for sorting: reading the JSON of all clusters takes longer.
     Column("thread_seconds", Float, nullable=False),
     Column("thread_idle_seconds", Float, nullable=False),
-    # Whether it may end without a word: in the process of a client, and without work.
+    # Whether it may end without a report: it is in the process of a client, and without work.
     Column("may_end", Boolean, nullable=False),
-    Column("token", String),  # the id of the one that it was first sent with; None: not known
+    Column("token", String),  # the id of the token that reports it; None: not known
     Index("cluster_by_start", "workspace", "started_at", "id"),
-    # The name first: else SQLite takes it for all of a workspace, too.
+    # The name first: otherwise SQLite uses this index for all clusters of a workspace, too.
     Index("cluster_by_name", "name", "workspace", "started_at", "id"),
     Index("cluster_by_user", "workspace", "user", "started_at", "id"),
-    # To find a few of many without their rows. PostgreSQL's would refuse tags of some length.
+    # To find a few of many clusters without reading their rows. PostgreSQL would refuse long tags.
     Index("cluster_by_label", "workspace", "started_at", "id", "kind", "tags").ddl_if(
         dialect="sqlite"
     ),
-    # Those that never said that they stopped: few, of all that there were.
+    # Clusters that never reported their end: few of all that there were.
     Index(
         "cluster_open",
         *("workspace", "started_at", "id"),
         sqlite_where=text("stopped_at IS NULL"),
         postgresql_where=text("stopped_at IS NULL"),
     ),
-    # All others, with what they can be sorted by. It changes no more once they have stopped, so
-    # that nothing is written to it while they run.
+    # All others, with the columns that they can be sorted by. These do not change after the end, so
+    # nothing is written to this index while clusters run.
     Index(
         "cluster_closed",
         *("workspace", "started_at", "id", "stopped_at", "status_at", "peak_workers"),
@@ -273,9 +273,9 @@ cluster = Table(
     ),
 )
 
-# What a cluster had come to, in all, when it was last heard on a day: the days' differences are
-# what each day had. Small rows in the order of time, so that months of them are summed up at once.
-# While a cluster runs, its row is up to a minute behind it: ingest/cluster_rows.py.
+# A cluster's totals when it last reported on a day: the differences between days are each day's
+# usage. The rows are small and in the order of time, so that months of them can be added up at
+# once. While a cluster runs, its row is up to a minute behind: ingest/cluster_rows.py.
 usage = Table(
     "usage",
     metadata,
@@ -290,19 +290,19 @@ usage = Table(
     Column("idle_seconds", Float, nullable=False),  # of the threads
     Column("cost", Float),
     Column("idle_cost", Float),
-    Column("prices", Text),  # JSON; None: none set
+    Column("prices", Text),  # JSON; None: no prices are set
     Column("gib_seconds", Float),
     Column("gpu_seconds", Float),
     Index("usage_by_cluster", "workspace", "cluster", "day"),
     sqlite_with_rowid=False,
 )
 
-# What ``usage`` comes to by user, in days and weeks that are over: db/usage_sums.py.
+# Sums of ``usage`` by user, over past days and weeks: costs/usage_sums.py.
 usage_sum = Table(
     "usage_sum",
     metadata,
     Column("workspace", String, primary_key=True),
-    Column("days", BigInteger, primary_key=True),  # how long it is: 1 or 7
+    Column("days", BigInteger, primary_key=True),  # how many: 1 or 7
     Column("first_day", BigInteger, primary_key=True),  # of UTC, since the Unix epoch
     Column("sums", JSON, nullable=False),
 )
@@ -312,9 +312,9 @@ computation = Table(
     metadata,
     *_of_a_beat(),
     *columns_of(protocol.Computation),
-    Column("judge_at", Float),  # when its findings are to be made; None: they are
-    Column("job", String),  # whose run it is; None: not known yet, or of none
-    Column("job_due_at", Float),  # when to look at its job next; None: never
+    Column("judge_at", Float),  # when its findings are due; None: they are stored
+    Column("job", String),  # the job that it is a run of; None: not known yet, or none
+    Column("job_due_at", Float),  # when to update its job next; None: never
     Index("computation_by_id", "workspace", "id"),
     Index(
         "computation_by_job",
@@ -339,15 +339,15 @@ computation = Table(
     Index("computation_by_user", "workspace", "user", "started_at", "id"),
 )
 
-# The same work over time: ``insight/jobs``. All but its id, level and name is what its runs came to
-# when ``jobs/namer.py`` last summed them up.
+# A job: the same work over time, see ``insight/jobs``. All columns but its id, level and name are
+# sums over its runs, which ``jobs/namer.py`` last updated.
 job = Table(
     "job",
     metadata,
     Column("workspace", String, primary_key=True),
     Column("id", String, primary_key=True),  # keyed hash of what its runs have in common
-    Column("level", String, nullable=False),  # "name", "code" or "shape": what that is
-    Column("name", Text, nullable=False),  # that users gave it; "": of another level
+    Column("level", String, nullable=False),  # what they share: "name", "code" or "shape"
+    Column("name", Text, nullable=False),  # that users gave it; "" for another level
     Column("first_at", Float, nullable=False),  # when the first run began
     Column("last_at", Float, nullable=False),  # when the newest run began
     Column("last_cluster", String, nullable=False),
@@ -358,10 +358,10 @@ job = Table(
     Column("task_seconds", Float),  # of the usual run
     Column("cost", Float),  # of the runs of a month
     Column("currency", String),
-    Column("price_source", String),  # "cluster", "workspace" or "list": whose prices those are
+    Column("price_source", String),  # "cluster", "workspace" or "list": who has set the prices
     Column("change", JSON(none_as_null=True)),  # the newest one
     Column("change_at", Float),
-    Column("due_at", Float),  # when to sum it up anew; None: not before there is another run
+    Column("due_at", Float),  # when to sum it up again; None: not before its next run
     Index("job_by_last_run", "workspace", "last_at", "id"),
     Index(
         "job_due",
@@ -371,21 +371,21 @@ job = Table(
     ),
 )
 
-#: What is true of a finding that is worth an alarm, and no effect of another. A query says it in
-#: the same words, or databases do not take the index that is for it.
+#: The condition for a finding that is worth an alarm, and not the effect of another one. A query
+#: must use exactly these words, or the databases do not use the index for them.
 FINDING_COSTS = text("severity != 'notice' AND suppressed_by IS NULL")
 
-# What stands out about a computation, or about a cluster: ``insight/findings``.
+# Findings about a computation or about a cluster: ``insight/findings``.
 finding = Table(
     "finding",
     metadata,
     Column("workspace", String, primary_key=True),
     Column("cluster", String, primary_key=True),
     Column("id", String, primary_key=True),
-    Column("computation", String, nullable=False),  # "": of the cluster itself
+    Column("computation", String, nullable=False),  # "": about the cluster itself
     Column("rule", String, nullable=False),
     Column("version", BigInteger, nullable=False),  # the rule's
-    Column("position", BigInteger, nullable=False),  # 0: the cause that is named first
+    Column("position", BigInteger, nullable=False),  # 0: the main cause
     Column("severity", String, nullable=False),  # "critical", "warning" or "notice"
     Column("user", String, nullable=False),  # the computation's, or the cluster's
     Column("at", Float, nullable=False),  # when the computation or the cluster began
@@ -397,7 +397,7 @@ finding = Table(
     Column("share", Float),
     Column("cost", Float),
     Column("currency", String),
-    Column("price_source", String),  # "cluster", "workspace" or "list": whose prices those are
+    Column("price_source", String),  # "cluster", "workspace" or "list": who has set the prices
     Column("saving", JSON(none_as_null=True)),
     Column("confidence", String, nullable=False),  # "high" or "medium"
     Column("suppressed_by", String),  # the rule that explains it
@@ -405,7 +405,8 @@ finding = Table(
     Index("finding_by_user", "workspace", "user", "at", "id", "cluster"),
     Index("finding_by_computation", "workspace", "cluster", "computation"),
     Index("finding_by_rule", "workspace", "rule", "at", "id", "cluster"),
-    # What causes cost together is read of it alone: most findings are notices, and not in it.
+    # What causes cost together is read from this index alone: it leaves out notices, which are
+    # most.
     Index(
         "finding_that_costs",
         *("workspace", "at", "rule", "seconds", "cost", "currency", "price_source"),
@@ -444,7 +445,7 @@ failure = Table(
     *columns_of(protocol.Failure),
     Column("user", String, nullable=False),  # the cluster's
     Index("failure_by_time", "workspace", "last_at", "fingerprint"),
-    # Groups are made of it alone: rows are large.
+    # Groups are read from this index alone, because rows are large.
     Index(
         "failure_by_fingerprint",
         *("workspace", "fingerprint", "last_at", "user", "cluster", "count", "first_at"),
@@ -485,7 +486,8 @@ shutdown = Table(
     *columns_of(protocol.Shutdown),
 )
 
-# What people and policies ask of clusters; what clusters answer is in ``shutdown``, under its id.
+# What people and policies request of clusters. A cluster's answer is in ``shutdown``, under the
+# same id.
 command = Table(
     "command",
     metadata,
@@ -497,8 +499,8 @@ command = Table(
     Column("reason", Text, nullable=False),
     Column("grace", Float),  # None: as the cluster's settings say
     Column("even_if_busy", Boolean, nullable=False),
-    Column("expires_at", Float, nullable=False),  # until then it is handed to the cluster
-    Column("delivered_at", Float),  # when it was first handed over
+    Column("expires_at", Float, nullable=False),  # until then it is sent to the cluster
+    Column("delivered_at", Float),  # when it was first sent
     Column("called_off_by", String),
     Column("called_off_at", Float),
     Column("called_off_reason", Text),
@@ -515,8 +517,8 @@ policy = Table(
     Column("name", String, nullable=False),
     Column("after", Float, nullable=False),  # seconds of idleness
     Column("action", String, nullable=False),  # "notice" or "shutdown"
-    Column("users", JSON, nullable=False),  # patterns of names; []: of everyone
-    Column("tags", JSON, nullable=False),  # patterns by tag, all of which must fit
+    Column("users", JSON, nullable=False),  # patterns of names; []: everyone
+    Column("tags", JSON, nullable=False),  # patterns by tag, all of which must match
     Column("begins", String),  # "20:00", local time; None: all day
     Column("ends", String),
     Column("time_zone", String, nullable=False),
@@ -538,11 +540,11 @@ decision = Table(
     Column("at", Float, nullable=False),
     Column("outcome", String, nullable=False),  # "notice" or "shutdown"
     Column("sentence", Text, nullable=False),
-    Column("command", String),  # the shutdown that was asked for
+    Column("command", String),  # the shutdown that was requested
     Index("decision_by_cluster", "workspace", "cluster", "at"),
 )
 
-# What notifications report; the id is made of what happened, so that it is written down once.
+# What notifications report. The id is derived from the event, so that each is stored once.
 notice = Table(
     "notice",
     metadata,
@@ -566,8 +568,8 @@ notification_target = Table(
     Column("kinds", JSON, nullable=False),
     Column("changed_at", Float, nullable=False),
     Column("changed_by", String, nullable=False),
-    Column("told_until", Float, nullable=False),  # of the notices: those found up to then
-    Column("next_at", Float, nullable=False),  # no message before
+    Column("told_until", Float, nullable=False),  # notices found up to then were sent
+    Column("next_at", Float, nullable=False),  # no message before this time
     Column("sent_at", Float),
     Column("failed_at", Float),
     Column("failure", Text),
@@ -584,15 +586,15 @@ budget = Table(
     Column("changed_by", String, nullable=False),
 )
 
-# What an hour costs, for clusters that brought no prices: list prices where there is no row.
+# Prices per hour, for clusters that have sent none. Without a row, list prices apply.
 price = Table(
     "price",
     metadata,
     Column("workspace", String, primary_key=True),
     Column("source", String, nullable=False),  # "workspace", "list" or "none"
-    Column("findings_due", Boolean, nullable=False),  # those stored are still by earlier prices
+    Column("findings_due", Boolean, nullable=False),  # stored findings still use earlier prices
     Column("currency", String, nullable=False),
-    Column("per_hour", JSON, nullable=False),  # by what is priced
+    Column("per_hour", JSON, nullable=False),  # by the thing that has a price
     Column("changed_at", Float, nullable=False),
     Column("changed_by", String, nullable=False),
 )
@@ -603,7 +605,7 @@ threshold = Table(
     metadata,
     Column("workspace", String, primary_key=True),
     Column("own", JSON, nullable=False),  # values by name
-    Column("findings_due", Boolean, nullable=False),  # those stored are still by earlier ones
+    Column("findings_due", Boolean, nullable=False),  # stored findings still use earlier ones
     Column("changed_at", Float, nullable=False),
     Column("changed_by", String, nullable=False),
 )
@@ -624,7 +626,7 @@ code = Table(
     metadata,
     Column("workspace", String, primary_key=True),
     *columns_of(protocol.Code),  # its hash is keyed: see key_register.hasher
-    Column("unused_since", Float),  # None: named by computations. Else it is asked for again
+    Column("unused_since", Float),  # None: computations refer to it. Else it is asked for again
 )
 
 # --- the embedded store of OTLP data --------------------------------------------------------------
@@ -632,10 +634,10 @@ code = Table(
 series = Table(
     "series",
     metadata,
-    # SQLite numbers the rows itself only if it is called Integer.
+    # SQLite numbers the rows itself only if the type is called Integer.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("workspace", String, nullable=False),
-    Column("cluster", String, nullable=False),  # "" where the resource names none
+    Column("cluster", String, nullable=False),  # "" if the resource names none
     Column("metric", String, nullable=False),
     Column("field", String, nullable=False),  # "value", "count", "sum", or a bucket's upper bound
     Column("kind", String, nullable=False),  # "gauge" or "counter"
@@ -653,7 +655,7 @@ point = Table(
     sqlite_with_rowid=False,
 )
 
-# The newest points, on their way into ``point``; only on SQLite: db/points.py.
+# The newest points, before they are moved to ``point``; only on SQLite: db/points.py.
 recent_point = Table(
     "recent_point",
     metadata,
@@ -683,7 +685,7 @@ log_record = Table(
     "log_record",
     metadata,
     Column("workspace", String, primary_key=True),
-    Column("id", String, primary_key=True),  # keyed hash of the content: sent twice is kept once
+    Column("id", String, primary_key=True),  # keyed hash of the content: stored once if sent twice
     Column("cluster", String, nullable=False),
     Column("at", Float, nullable=False),
     Column("severity", BigInteger, nullable=False),  # OpenTelemetry's severity number
@@ -711,10 +713,10 @@ retention_mark = Table(
     metadata,
     Column("workspace", String, primary_key=True),
     Column("kind", String, primary_key=True),
-    Column("until", Float, nullable=False),  # what is older has been gone through
+    Column("until", Float, nullable=False),  # older data has been handled
 )
 
-# Counts removals of series, whose ids processes remember. Without its row, there was none.
+# Counts removals of series, whose ids processes cache. Without its row, there was none.
 series_generation = Table(
     "series_generation",
     metadata,
@@ -722,7 +724,7 @@ series_generation = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# Work that one process at a time does, of all that serve.
+# Work that only one of all serving processes does at a time.
 lease = Table(
     "lease",
     metadata,

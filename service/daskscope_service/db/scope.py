@@ -1,4 +1,4 @@
-"""The reader, and the rows of a list to read: what every query function takes."""
+"""The scope of a reader and the selection of rows of a list: what every query function takes."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ from daskscope_service.db.schema import cluster
 from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
 from daskscope_service.services import services
 
-#: Rows of a list that one request gets at most.
+#: The most rows of a list that one request gets.
 MOST_ROWS = 1000
 
-#: Clusters of one name that a list is about, where it is chosen by name.
+#: The most clusters of one name that a list is about, if it is chosen by name.
 MOST_OF_A_NAME = 100
 
-#: Bytes of them, as JSON, after which no more rows are read.
+#: After so many bytes of rows, as JSON, no more rows are read.
 MOST_BYTES = 4 * 1024 * 1024
-#: Rows that are read and weighed together: one may have a megabyte. The next time they are twice as
-#: many, up to the second number, as long as they have less than so many bytes.
+#: How many rows are read and measured together: one may have a megabyte. The number doubles, up to
+#: the second one, while they have less than so many bytes.
 _AT_ONCE, _MOST_AT_ONCE, _LIGHT = 8, 64, 256 * 1024
-#: Rows from which on PostgreSQL is asked for them bit by bit, which takes it more messages.
+#: From this number of rows on, PostgreSQL sends them in parts, which takes more messages.
 _MANY = 101
 _weighed = msgspec.json.Encoder(enc_hook=str).encode
 
-#: Of the columns that are encrypted, those without users' code in them.
+#: The encrypted columns that contain no code of users.
 _NO_CODE = frozenset({"message"})
 _LEFT_OUT = Unreadable("left out of this report")
 
 Item = dict[str, Any]
-#: Of a row in a list: its time, its id, and where ids are a cluster's own, that cluster's id.
+#: The position of a row in a list: its time, its id and, if ids are unique only within a cluster,
+#: the cluster's id.
 Position = tuple[float, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One reader: a connection, the workspace that it may see, and what counts as silence."""
+    """One reader: a connection, the workspace that it may see, and when a cluster is silent."""
 
     connection: Connection
     workspace: str
@@ -73,7 +74,7 @@ class Scope:
     def is_of(self, asked: str | None, column: ColumnElement[str]) -> ColumnElement[bool]:
         """Return the condition that ``column`` is the id of a cluster that a reader asks for.
 
-        ``asked`` is an id or a name, as :meth:`called` takes it; None is any cluster.
+        ``asked`` is an id or a name, as for :meth:`called`; None is any cluster.
         """
         if asked is None:
             return true()
@@ -83,8 +84,8 @@ class Scope:
     def called(self, asked: str) -> tuple[str, ...]:
         """Return the ids of the clusters that have the id or the name ``asked``.
 
-        Of a name, they are those of the newest :data:`MOST_OF_A_NAME`. Where there is none, it is
-        ``asked``: a cluster of which there are only spans or log records.
+        Of a name, these are the newest :data:`MOST_OF_A_NAME`. If there is no such cluster, return
+        ``asked``: there may be spans or log records of it.
         """
         query = self.select(cluster, cluster.c.id)
         if self.connection.execute(query.where(cluster.c.id == asked)).first() is not None:
@@ -96,20 +97,20 @@ class Scope:
     def items(self, query: Select[Any]) -> list[Item]:
         """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``.
 
-        What cannot be decrypted is None, and then the row has ``unreadable``: by column, what it
-        is in place of readable, in words. So it is with what may be code, ``without_code``.
+        A value that cannot be decrypted is None. The row then has ``unreadable``, a dictionary that
+        says why, by column. With ``without_code``, so it is with columns that may contain code.
         """
         hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
         rows = self.connection.execute(query)
         names = list(map(str, rows.keys()))  # SQLAlchemy's are a kind of str of its own
-        # All at once: SQLAlchemy takes half as long again for rows that are fetched one by one.
+        # All at once: SQLAlchemy takes half as long again if rows are fetched one by one.
         return [_item(names, row, hidden) for row in rows.all()]
 
     def first_items(self, query: Select[Any], limit: int) -> tuple[list[Item], bool]:
         """Return the first ``limit`` rows of ``query``, and whether there are more.
 
-        They are fewer where they take more than :data:`MOST_BYTES`: rows may be large, and a reader
-        asks for a thousand of them.
+        They are fewer if they take more than :data:`MOST_BYTES`: rows may be large, and a reader
+        may ask for a thousand of them.
         """
         hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
         query = query.limit(limit + 1)
@@ -135,10 +136,11 @@ class Scope:
 def rows_in_order(
     scope: Scope, query: Select[Any], id: str, places: Sequence[tuple[float, str]], limit: int
 ) -> Page:
-    """Return the rows of ``query`` at ``places``, each a time or the like and an id, as a page.
+    """Return the rows of ``query`` at ``places``, each a time or other number and an id, as a page.
 
-    ``id`` is the column of the ids. There are as many of them as may be read, and perhaps one more.
-    So the database puts no more in order than it must: of whole rows, it holds all in memory.
+    ``id`` is the name of the column of the ids. There is one place more than ``limit`` if the list
+    goes on. The caller has sorted the places, so that the database need not sort whole rows in
+    memory.
     """
     items: list[Item] = []
     size, read, count = 0, 0, _AT_ONCE
@@ -146,7 +148,7 @@ def rows_in_order(
     while ids := [one for _, one in wanted[read : read + count]]:
         found = scope.items(query.where(query.selected_columns[id].in_(ids)))
         by_id = {item[id]: item for item in found}
-        items += [by_id[one] for one in ids if one in by_id]  # the others are just gone
+        items += [by_id[one] for one in ids if one in by_id]  # others were just removed
         of_these = sum(map(weight, found))
         size, read, count = size + of_these, read + len(ids), _next_count(count, of_these)
         if size > MOST_BYTES and read < len(places):
@@ -155,12 +157,12 @@ def rows_in_order(
 
 
 def _next_count(count: int, size: int) -> int:
-    """Return how many rows to read together after ``count`` of them that had ``size`` bytes."""
+    """Return how many rows to read next, after ``count`` rows that had ``size`` bytes."""
     return min(2 * count, _MOST_AT_ONCE) if size < _LIGHT else _AT_ONCE
 
 
 def weight(item: Item) -> int:
-    """Return how many bytes ``item`` has as JSON."""
+    """Return the size of ``item`` as JSON, in bytes."""
     return len(_weighed(item))
 
 
@@ -186,7 +188,7 @@ def _item(names: Sequence[str], row: Row[Any], hidden: frozenset[str]) -> Item:
 
 @contextmanager
 def reading() -> Iterator[Scope]:
-    """Open a read for the workspace of the request, without users' code where it says so."""
+    """Open a read of the request's workspace; without users' code if the request says so."""
     settings = current_app.config["SETTINGS"]
     with services().engine.connect() as connection:
         yield Scope(
@@ -198,13 +200,13 @@ def reading() -> Iterator[Scope]:
         )
 
 
-#: Half of what a time in an answer is rounded to, in seconds.
+#: Half of the unit to which answers round times, in seconds.
 _ROUNDED_OFF = 0.5e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows of a list, newest first. Times are seconds since the Unix epoch.
+    """Which rows of a list to read, newest first. Times are seconds since the Unix epoch.
 
     ``after`` is the position of the last row that the reader has.
     """
@@ -218,15 +220,15 @@ class Selection:
 
     @property
     def kept_since(self) -> float | None:
-        """The bound that times are held against as they are kept.
+        """The lower bound for times as they are stored.
 
-        Answers round them to microseconds: what was answered with a time is found since that time.
+        Answers round times to microseconds. A row must be found by the time in its answer.
         """
         return None if self.since is None else self.since - _ROUNDED_OFF
 
     @property
     def kept_until(self) -> float | None:
-        """The other bound, likewise."""
+        """The upper bound for times as they are stored."""
         return None if self.until is None else self.until - _ROUNDED_OFF
 
 
@@ -248,8 +250,8 @@ def page(
 ) -> Page:
     """Return a page of ``query``, newest first by ``at``, then by the columns ``id``, ``cluster``.
 
-    ``query`` must select them under the names of their columns. Together they identify each row,
-    so that no row is missing between two pages, whatever comes in meanwhile.
+    ``query`` must select them under the names of their columns. Together they identify each row, so
+    that no row is missing between two pages, even if others arrive meanwhile.
     """
     columns = [at, *(query.selected_columns[name] for name in (id, cluster) if name is not None)]
     if selection.kept_since is not None:
@@ -267,14 +269,14 @@ def first_page(
 ) -> Page:
     """Return the first rows of ``query``, ``limit`` at most, and where the list goes on.
 
-    ``at``, ``id`` and ``cluster`` are the names under which ``query`` has what it is ordered by.
+    ``at``, ``id`` and ``cluster`` are the names of the columns by which ``query`` is sorted.
     """
     items, more = scope.first_items(query, limit)
     return Page(items, _position(items[-1], at, id, cluster) if more else None)
 
 
 def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
-    """Return the first ``limit`` of ``items``; the query asked for one more."""
+    """Return the first ``limit`` of ``items``, of which the caller has queried one more."""
     if len(items) <= limit:
         return Page(items, None)
     return Page(items[:limit], _position(items[limit - 1], at, id, None))
@@ -285,7 +287,7 @@ def _position(item: Item, at: str, id: str, cluster: str | None) -> Position:
 
 
 class _Whole(TypeDecorator[int]):
-    """A whole number that the database has as a float."""
+    """A whole number that the database returns as a float."""
 
     impl = Float
     cache_ok = True
@@ -297,20 +299,20 @@ class _Whole(TypeDecorator[int]):
 def total(column: ColumnElement[int]) -> ColumnElement[int]:
     """Return the sum of a column of whole numbers.
 
-    It may be beyond 64 bits, which both databases refuse. As a float it is right up to 2**53, and
+    It may exceed 64 bits, which both databases refuse. As a float it is exact up to 2**53, and
     beyond that in its first fifteen digits.
     """
     return type_coerce(func.sum(cast(column, Float)), _Whole())
 
 
 def encode_cursor(position: Position) -> str:
-    """Return ``position`` as text for an address: of the request's own list, and no other."""
+    """Return ``position`` as text for an address. It is valid in the request's own list only."""
     content = msgspec.json.encode((request.endpoint, *position))
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def decode_cursor(text: str) -> Position:
-    """Return the position in ``text``. Raises ValueError if it is none in the request's list."""
+    """Return the position in ``text``. Raises ValueError if it is none of the request's list."""
     try:
         content = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         endpoint, at, id, cluster = msgspec.json.decode(content, type=tuple[str, float, str, str])

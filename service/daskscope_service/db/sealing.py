@@ -1,9 +1,9 @@
-"""Columns that are encrypted: what users' programs say, which may be or quote their code.
+"""Encrypted columns: texts of users' programs, which may be or quote their code.
 
-Whoever reads them by SQLAlchemy gets the text; the database and its files hold ciphertext. Where a
-key is missing, reading goes on: the value is :class:`Unreadable` and says why.
+Reading by SQLAlchemy returns the text; the database and its files hold ciphertext. If a key is
+missing, reading goes on: the value is :class:`Unreadable` and says why.
 
-A sealed value is a byte for the format, the key's id, a nonce, and the text by AES-256-GCM-SIV.
+An encrypted value is a byte for the format, the key's id, a nonce, and the text by AES-256-GCM-SIV.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from daskscope_service.db.keys import Key, Keys
 
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
-#: Bytes of a sealed value that name its key; the same for all that are sealed with one.
+#: The first bytes of an encrypted value, which name its key.
 MARK_BYTES = 5
 
 _keys: WeakKeyDictionary[Dialect, Keys] = WeakKeyDictionary()
 
 
 class Unreadable(str):
-    """Stands for a value that cannot be decrypted: a sentence that says why, to follow "it is"."""
+    """Stands for a value that cannot be decrypted: its text says why, to follow "it is"."""
 
     __slots__ = ()
 
 
 def attach(dialect: Dialect, keys: Keys) -> None:
-    """Have the database of ``dialect`` read and write with ``keys``."""
+    """Set the keys with which the database of ``dialect`` encrypts and decrypts."""
     _keys[dialect] = keys
 
 
@@ -44,18 +44,18 @@ def keys_of(dialect: Dialect) -> Keys:
 
 
 def mark(key: Key) -> bytes:
-    """Return how all values begin that are sealed with ``key``."""
+    """Return the first bytes of all values that ``key`` has encrypted."""
     return _FORMAT + bytes.fromhex(key.id)
 
 
 def seal(key: Key, value: bytes) -> bytes:
-    """Return ``value``, encrypted."""
+    """Return ``value``, encrypted with ``key``."""
     nonce = os.urandom(_NONCE_BYTES)
     return mark(key) + nonce + key.cipher.encrypt(nonce, value, None)
 
 
 def unseal(keys: Keys, sealed: bytes) -> bytes | Unreadable:
-    """Return what was sealed, or why it cannot be read."""
+    """Return the decrypted value, or why it cannot be decrypted."""
     id = sealed[1:MARK_BYTES].hex()
     key = keys.find(id) if sealed[:1] == _FORMAT else None
     if key is None:
@@ -68,17 +68,17 @@ def unseal(keys: Keys, sealed: bytes) -> bytes | Unreadable:
 
 
 class Sealed(TypeDecorator[str]):
-    """Text that is encrypted. It can be neither compared nor sorted by the database."""
+    """Text that is encrypted. The database can neither compare nor sort it."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
-        """Encrypt what a statement of SQLAlchemy's writes; services write by Upsert."""
+        """Encrypt a value that a statement of SQLAlchemy writes; services write by Upsert."""
         return None if value is None else _seal_newest(dialect, value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        """Decrypt what a statement reads."""
+        """Decrypt a value that a statement reads."""
         if value is None:
             return None
         found = unseal(_keys[dialect], value)
@@ -86,17 +86,17 @@ class Sealed(TypeDecorator[str]):
 
 
 class SealedJSON(TypeDecorator[Any]):
-    """As :class:`Sealed`, of what JSON knows. None is JSON's null."""
+    """As :class:`Sealed`, for values of JSON. None is JSON's null."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes:
-        """Encrypt what a statement of SQLAlchemy's writes; services write by Upsert."""
+        """Encrypt a value that a statement of SQLAlchemy writes; services write by Upsert."""
         return _seal_newest(dialect, msgspec.json.encode(value).decode())
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """Decrypt what a statement reads."""
+        """Decrypt a value that a statement reads."""
         if value is None:
             return None
         found = unseal(_keys[dialect], value)

@@ -1,7 +1,7 @@
-"""Processes that write points remember the ids of series, so no id is ever used twice.
+"""Processes that write points cache the ids of series, so no id is ever used twice.
 
-Each removal of series begins a new generation. A process that writes points with ids of an earlier
-generation first checks that they are still there.
+Each removal of series begins a new generation. A process whose ids are of an earlier generation
+checks that they still exist before it writes points with them.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from daskscope_service.db.schema import series_generation as table
 #: The number of PostgreSQL's advisory lock.
 _LOCK = 0x6461736B_73657269  # "daskseri"
 
-#: Ids that one query asks for: databases bound the number of parameters.
+#: How many ids one query checks: databases limit the number of parameters.
 _ASKED_AT_ONCE = 500
 
-#: The workspace of a row that only holds the highest id: it is no one's.
+#: The workspace of a row that only holds the highest id: it belongs to no one.
 NO_WORKSPACE = ""
 
 
 def current(connection: Connection) -> int:
-    """Return the number of the generation."""
+    """Return the number of the present generation."""
     return connection.execute(select(table.c.value)).scalar() or 0
 
 
 def hold(connection: Connection) -> int:
-    """Return the number of the generation, and let no one remove until the transaction ends."""
+    """Return the number of the generation; no series are removed until the transaction ends."""
     _lock(connection, shared=True)
-    # Asked with each commit of points, so past SQLAlchemy's handling of statements.
+    # Runs in each commit of points, so it bypasses SQLAlchemy's handling of statements.
     row = connection.exec_driver_sql("SELECT value FROM series_generation").first()
     return int(row[0]) if row else 0
 
 
 def all_there(connection: Connection, ids: Collection[int]) -> bool:
-    """Return whether there are still series of all ``ids``."""
+    """Return whether series with all ``ids`` still exist."""
     ordered, there = sorted(ids), 0
     for first in range(0, len(ordered), _ASKED_AT_ONCE):
         some = series.c.id.in_(ordered[first : first + _ASKED_AT_ONCE])
@@ -46,13 +46,14 @@ def all_there(connection: Connection, ids: Collection[int]) -> bool:
 
 
 def begin_next(connection: Connection) -> None:
-    """Begin the next generation: before series are removed, in the same transaction."""
+    """Begin the next generation. Call this before removing series, in the same transaction."""
     _lock(connection, shared=False)
     changed = connection.execute(update(table).values(value=table.c.value + 1))
     if not changed.rowcount:
         connection.execute(insert(table).values(id=1, value=1))
-    # SQLite gives a new row the highest id plus one: that must not be one which was removed. So a
-    # row of no one holds the highest, and the next such row is there before that one goes.
+    # SQLite gives a new row the highest id plus one, which must not be the id of a removed series.
+    # So a row of no workspace holds the highest id, and the next such row is inserted before that
+    # one is deleted.
     nothing = dict.fromkeys(("cluster", "metric", "field", "kind", "unit"), "")
     holder = insert(series).values(
         workspace=NO_WORKSPACE, **nothing, attributes=str(current(connection))
@@ -63,7 +64,7 @@ def begin_next(connection: Connection) -> None:
 
 
 def _lock(connection: Connection, *, shared: bool) -> None:
-    # Those that write points share it. On SQLite, a transaction that writes is alone already.
+    # Transactions that write points share the lock. On SQLite, a transaction that writes is alone.
     if connection.dialect.name == "postgresql":
         lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
         connection.execute(select(lock(_LOCK)))

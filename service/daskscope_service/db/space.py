@@ -1,6 +1,6 @@
 """Gives space that removed rows left in SQLite's file back to the system.
 
-PostgreSQL's own autovacuum makes such space usable again; there is nothing to do.
+PostgreSQL's own autovacuum makes such space usable again, so there is nothing to do.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from sqlalchemy import (
 
 
 def unused_pages(connection: Connection) -> tuple[int, int]:
-    """Return how many pages of the file hold nothing and can be given back, and how many it has.
+    """Return the number of unused pages that can be given back, and of all pages of the file.
 
-    Both are 0 where the file has no say in it: on PostgreSQL, and in a file of SQLite that was made
-    without the wish to give back.
+    Both are 0 on PostgreSQL, and for a file of SQLite that was created without ``auto_vacuum``.
     """
     if connection.dialect.name != "sqlite" or not _pragma(connection, "auto_vacuum"):
         return 0, 0
@@ -36,8 +35,8 @@ def give_back(engine: Engine, pages: int) -> None:
     connection = engine.raw_connection()
     try:
         cursor = connection.cursor()
-        # A script, which is a transaction of its own, is taken to its end; of a statement, Python
-        # takes one step, which gives one page back.
+        # A script runs the statement to its end. Executing it would only take its first step, which
+        # gives one page back.
         cursor.executescript(f"PRAGMA incremental_vacuum({pages:d})")
         cursor.close()
     finally:
@@ -46,9 +45,9 @@ def give_back(engine: Engine, pages: int) -> None:
 
 @functools.cache
 def row_bytes(dialect: str, table: Table) -> ColumnElement[Any]:
-    """Return about how many bytes a row of ``table`` takes, as a column of a query of it.
+    """Return about how many bytes a row of ``table`` takes, as a column for a query of it.
 
-    ``dialect`` is the name of SQLAlchemy's.
+    ``dialect`` is SQLAlchemy's name of the dialect.
     """
     if dialect == "postgresql":
         return func.pg_column_size(literal_column(f'"{table.name}".*'))
@@ -57,13 +56,13 @@ def row_bytes(dialect: str, table: Table) -> ColumnElement[Any]:
 
 
 def empty_log(engine: Engine) -> bool:
-    """Bring what is in SQLite's write-ahead log into the database, and empty that file.
+    """Copy SQLite's write-ahead log into the database, and empty the log.
 
-    False: someone still reads what was before, and it was not emptied.
+    Return False if it was not emptied, because someone still reads an earlier state.
     """
     if engine.dialect.name != "sqlite":
         return True
-    # Not in a transaction, which would be one that still reads.
+    # Not in a transaction, which would itself be a reader.
     connection = engine.raw_connection()
     try:
         cursor = connection.cursor()

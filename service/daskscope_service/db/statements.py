@@ -18,16 +18,16 @@ from daskscope_service.db.key_register import key_in_use
 from daskscope_service.db.sealing import Sealed, SealedJSON, seal
 
 Columns = ReadOnlyColumnCollection[str, Any]
-#: A condition on two rows of one table, each by its columns' names.
+#: A condition on two rows of one table, given the columns of each.
 Condition = Callable[[Columns, Columns], ColumnElement[bool]]
 
-#: How many rows one INSERT of SQLite has, and how many parameters a statement may have.
+#: How many rows one INSERT on SQLite has, and how many parameters a statement may have.
 _ROWS_AT_ONCE = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 _MOST_PARAMETERS = 30_000
 
 
 def execute(connection: Connection, sql: str, parameters: Sequence[Any] = ()) -> None:
-    """Execute ``sql``, in the words of the driver, past SQLAlchemy but with its errors."""
+    """Execute ``sql``, written for the driver, without SQLAlchemy but with its errors."""
     driver = connection.connection
     cursor = driver.cursor()
     try:
@@ -48,14 +48,14 @@ class Upsert:
     Parameters
     ----------
     replace
-        The columns that a row replaces in the row of the same key; () keeps the old row.
+        The columns that a row replaces in the row with the same key; () keeps the old row.
     unless_newer
-        Replace only where this column of the new row is at least that of the old one.
+        Replace only if this column of the new row is at least that of the old one.
     settled
-        Columns that are not replaced where something holds, each with a condition on the old row's
-        columns and the new one's, in this order, by their names. Without parameters of its own.
+        Columns that stay as they are if a condition holds: pairs of their names and the condition
+        on the old row's columns and the new row's. The condition has no parameters.
     key
-        The columns that make two rows the same; the primary key if None.
+        The columns that identify a row; the primary key if None.
     columns
         The columns that rows have, in their order; all of the table's if None.
     """
@@ -125,11 +125,11 @@ class Upsert:
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.
 
-        Columns that are sealed take text, or JSON text, and are encrypted here. Raises KeyMissing
-        where this process lacks the key.
+        Columns that are sealed get text, or JSON text, which is encrypted here. Raises KeyMissing
+        if this process lacks the key.
 
-        Past SQLAlchemy, which would cost more than the database does. Raises its errors all the
-        same.
+        This bypasses SQLAlchemy, which would cost more than the database does, but raises its
+        errors.
         """
         if not rows:
             return
@@ -154,8 +154,8 @@ class Upsert:
 
     def _run_in_columns(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         # One parameter for each column, an array in binary, takes PostgreSQL half as long as a
-        # statement for each row. But one statement may not write a row twice, and in the order of
-        # their keys, two processes do not wait for each other's rows.
+        # statement for each row. But one statement must not write a row twice. Rows are in the
+        # order of their keys, so that two processes do not deadlock.
         last: dict[Any, tuple[Any, ...]] = {}
         for row in rows:
             key = self._key(row)
@@ -167,7 +167,7 @@ class Upsert:
             connection,
             self._sql,
             tuple(
-                # An array is of one type: 1 and 1.5 do not go together.
+                # An array has one type: 1 and 1.5 cannot be in the same one.
                 [None if value is None else float(value) for value in values]
                 if index in self._floats
                 else list(values)
@@ -181,8 +181,9 @@ class Upsert:
         return self._version is not None and bool(row[self._version] < before[self._version])
 
     def _run_together(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        # SQLite gives up the interpreter's lock for every statement, and a busy service is slow to
-        # give it back: so few statements, of many rows each. Few sizes, to find them prepared.
+        # SQLite releases the interpreter's lock for every statement, and in a busy service it takes
+        # long to get it back. So there are few statements, of many rows each, and few sizes of
+        # them, which are found prepared.
         done = 0
         for size, sql in self._of_rows:
             while len(rows) - done >= size:
@@ -192,10 +193,10 @@ class Upsert:
 
 
 class Lookup:
-    """A SELECT of few rows, compiled once, for what every request asks.
+    """A SELECT of few rows, compiled once, for queries that every request makes.
 
-    Past SQLAlchemy's connection, which costs six times what the query does. So it returns what the
-    driver does: do not ask it for columns whose type SQLAlchemy converts, such as JSON.
+    It bypasses SQLAlchemy's connection, which costs six times as much as the query. So it returns
+    the driver's values: do not select columns whose type SQLAlchemy converts, such as JSON.
     """
 
     def __init__(self, dialect: Dialect, statement: Select[Any]) -> None:
@@ -208,25 +209,25 @@ class Lookup:
         self._error = dialect.loaded_dbapi.OperationalError
 
     def first(self, engine: Engine, **parameters: Any) -> tuple[Any, ...] | None:
-        """Return the first row, or None. ``parameters`` are those of the statement, by name."""
+        """Return the first row, or None. ``parameters`` are the statement's, by name."""
         return next(iter(self.all(engine, **parameters)), None)
 
     def all(self, engine: Engine, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return all rows. ``parameters`` are those of the statement, by name."""
+        """Return all rows. ``parameters`` are the statement's, by name."""
         connection: PoolProxiedConnection | None = None
         try:
             connection = engine.raw_connection()
             return self._fetch(connection, parameters)
         except self._error as error:
             if connection is not None:
-                connection.invalidate()  # a server that was restarted has left it behind
+                connection.invalidate()  # perhaps dead after a restart of the server
             raise OperationalError(self._sql, None, error) from error
         finally:
             if connection is not None:
                 connection.close()
 
     def within(self, connection: Connection, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return all rows, as :meth:`all`, by a connection that there is already."""
+        """Return all rows, as :meth:`all`, by an open connection."""
         driver = connection.connection
         try:
             return self._fetch(driver, parameters)

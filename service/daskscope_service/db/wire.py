@@ -1,4 +1,4 @@
-"""Columns and rows of what heartbeats bring, as ``daskscope.protocol`` declares it.
+"""Columns and rows of data that heartbeats carry, as ``daskscope.protocol`` declares it.
 
 Each field of a row of the protocol is a column, whose name and type follow from the field's. So a
 new field needs no line in the tables, nor where rows are written: only a revision that adds it.
@@ -19,7 +19,7 @@ from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, String, Table, 
 from daskscope.protocol import MAX_TEXT, Encrypted, Key, Length
 from daskscope_service.db.sealing import Sealed, SealedJSON
 
-#: What one row of the protocol's is made to, in the order of the table's columns.
+#: A row of the protocol, in the order of the table's columns.
 Row = tuple[Any, ...]
 
 _PLAIN: dict[Any, Any] = {str: String, int: BigInteger, float: Float, bool: Boolean}
@@ -34,13 +34,13 @@ def to_json(value: Any) -> str:
 
 @cache
 def fields_of(kind: type) -> Mapping[str, Any]:
-    """Return the fields of a class of the protocol: their types by name, with their notes."""
+    """Return the types of the fields of a class of the protocol, by name, with annotations."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def notes_in(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type that ``kind`` annotates, and its notes: bounds and the like."""
+    """Return the type that ``kind`` annotates, and its annotations: bounds and the like."""
     if typing.get_origin(kind) is not Annotated:
         return kind, ()
     inner, *notes = typing.get_args(kind)
@@ -50,9 +50,9 @@ def notes_in(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 def columns_of(kind: type, owner: str = "", **instead: Column[Any] | None) -> Iterator[Column[Any]]:
     """Yield a column for each field of ``kind``, a class of the protocol.
 
-    What is no text, number or truth is JSON, in which null says None. ``owner`` is the field of a
-    heartbeat that holds ``kind``, for a row that is made of the heartbeat. Fields that ``instead``
-    names have that column, or none.
+    A type other than text, number or bool is stored as JSON, in which null means None. ``owner`` is
+    the field of a heartbeat that holds ``kind``, if rows are made of the whole heartbeat.
+    ``instead`` replaces the column of a field, or leaves it out if None.
     """
     for name, hint in fields_of(kind).items():
         column = instead[name] if name in instead else _column(name, hint)
@@ -79,9 +79,9 @@ def _column(name: str, hint: Any) -> Column[Any]:
 
 
 class RowMaker:
-    """Makes rows of a table: columns of fields out of what was sent, and others as they are given.
+    """Makes rows of a table: columns of fields from what was sent, and others from given values.
 
-    ``convert`` are functions by column, for what is not stored as it was sent.
+    ``convert``: functions by column, for values that are not stored as they were sent.
     """
 
     def __init__(self, table: Table, **convert: Callable[[Any], Any]) -> None:
@@ -94,15 +94,15 @@ class RowMaker:
                 names[f"convert_{column.name}"] = conversion
                 value = f"convert_{column.name}({value})"
             values.append(value)
-        # Rows are made for each heartbeat, and to loop over names for each of them takes twice as
-        # long. Like dataclasses' methods, it is made of text that has names of fields alone.
+        # Rows are made for each heartbeat, and a loop over the columns takes twice as long. As in
+        # dataclasses, the function is compiled from text, which contains only names of fields.
         rows = f"[({', '.join(values)}) for row in sent]"
         self._rows: Callable[..., list[Row]] = eval(  # noqa: S307
             f"lambda sent, {', '.join(self._given)}: {rows}", names
         )
 
     def rows(self, sent: Iterable[Any], given: Mapping[str, Any]) -> list[Row]:
-        """Return the rows of what was ``sent``. ``given`` has the columns that are no fields."""
+        """Return the rows of ``sent``. ``given``: values of the columns that are no fields."""
         return self._rows(sent, *[given[name] for name in self._given])
 
 

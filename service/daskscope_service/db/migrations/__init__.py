@@ -1,1 +1,1 @@
-"""What Alembic runs: ``env.py``, and ``versions`` with one file per revision of the schema."""
+"""The files for Alembic: ``env.py``, and ``versions`` with one file per revision of the schema."""

@@ -1,4 +1,4 @@
-"""Run by Alembic around the revisions, on the connection that :mod:`..revisions` hands over."""
+"""Runs revisions for Alembic, on the connection that :mod:`..revisions` passes in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from daskscope_service.db.schema import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    # The connection's transaction holds all of them, on SQLite too: all are applied, or none.
+    # One transaction contains all revisions, on SQLite too: all are applied, or none.
     transactional_ddl=True,
-    # SQLite cannot alter a column: a table is made anew and its rows copied.
+    # SQLite cannot alter a column: the table is created again and its rows are copied.
     render_as_batch=True,
 )
 context.run_migrations()
