@@ -147,7 +147,7 @@ def renew(engine: Engine, key: Key) -> Iterator[Step]:
 
 
 def finish(engine: Engine, key: Key) -> list[str]:
-    """Remove all keys but ``key`` from the register, as nothing needs them; return their ids.
+    """After :func:`renew`, remove all keys but ``key`` from the register; return their ids.
 
     Raises the same error as :func:`renew`.
     """

@@ -7,12 +7,12 @@ import contextlib
 from daskscope_service.db.private_files import give_to_owner_of_folder, make_private
 from daskscope_service.settings import Settings
 
-#: The file of the data folder in which ``daskscope serve`` notes it.
+#: The file in the data folder in which ``daskscope serve`` stores the address.
 FILE = "address"
 
 
 def note_address(settings: Settings) -> None:
-    """Note the address of the service that starts, where there is a data folder."""
+    """Store the address of the starting service in its data folder, if there is one."""
     file = settings.data_dir / FILE
     with contextlib.suppress(OSError):  # it is only a help
         make_private(file)
@@ -21,7 +21,7 @@ def note_address(settings: Settings) -> None:
 
 
 def address_for_links(settings: Settings) -> str:
-    """Return the address of ``settings`` or, if they set none, that of the folder's service."""
+    """Return the address of ``settings`` or, if they set none, that in the data folder."""
     if settings.url == Settings().url:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return (settings.data_dir / FILE).read_text(encoding="utf-8").strip() or settings.url

@@ -1,4 +1,4 @@
-"""``daskscope audit``: who let whom in, kept out, or was refused."""
+"""``daskscope audit``: sign-ins, refusals, and changes of rights."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def audit(limit: int, as_json: bool, **options: Any) -> None:
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.at))
         said = (when, entry.action, entry.actor, entry.workspace or "-", entry.address or "-")
-        # Details quote names of clusters, which are their users' own.
+        # Details quote names of clusters, which users choose.
         words = (one_line(word) for word in said)
         click.echo(row.format(*(f"{w} " for w in words), one_line(entry.detail)).rstrip())

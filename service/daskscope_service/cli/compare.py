@@ -13,7 +13,7 @@ from daskscope.one_line import one_line
 from daskscope_service.insight.jobs.comparison import as_markdown
 
 _WIDTH = 88
-#: Parts that are printed; the rest is one line.
+#: How many parts are printed; the others are added up in one line.
 _MOST_PARTS = 8
 
 

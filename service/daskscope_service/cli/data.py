@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskscope_service.export.files import Sink
     from daskscope_service.retention.throttle import Throttle
 
-#: Seconds between two lines about how far it is.
+#: Seconds between two lines of progress.
 _SAY_EVERY = 2.0
 
 
@@ -150,7 +150,7 @@ def export(
 
 @contextmanager
 def _writing_to(directory: str) -> Iterator[None]:
-    # A disk that is full, a folder that is a file. A closed pipe wants no more data.
+    # For a full disk, or a folder that is a file. A closed pipe is not an error of ours.
     try:
         yield
     except OSError as error:
@@ -218,7 +218,7 @@ def delete(
         pace = Throttle(0.5)
         found = deletion.count(engine, whose)
         if not found:
-            # One that was ended half-way may have left this.
+            # An interrupted deletion may have left this.
             for _ in pace.run(remove_unused_code(engine, workspace, pace)):
                 pass
             _give_back(engine, pace)
@@ -248,7 +248,7 @@ def delete(
                     said = time.monotonic()
                     click.echo(f"{gone.total():,} of {total:,} rows so far", err=True)
         except DBAPIError as error:
-            # PostgreSQL also does so where a cluster that runs writes the same rows.
+            # PostgreSQL also raises this if a running cluster writes the same rows.
             raise click.ClickException(
                 f"{gone.total():,} rows were deleted, then the database stopped: "
                 f"{error.orig}; run the command again"

@@ -1,4 +1,4 @@
-"""``daskscope database``: its revision, how it gets to the one needed, backup and restore."""
+"""``daskscope database``: its revision, upgrade, backup and restore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daskscope_service.db.revisions import Position
 
 
-#: Seconds between two lines about how far it is.
+#: Seconds between two lines of progress.
 _SAY_EVERY = 2.0
 
 

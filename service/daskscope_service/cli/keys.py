@@ -1,4 +1,4 @@
-"""``daskscope keys``: with which keys users' code is encrypted, and how to replace them."""
+"""``daskscope keys``: the keys that encrypt users' code, and how to replace them."""
 
 from __future__ import annotations
 

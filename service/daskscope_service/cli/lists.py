@@ -1,4 +1,4 @@
-"""``daskscope list``: what the service knows, as tables, or as JSON for programs."""
+"""``daskscope list``: the service's data, as tables, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskscope.one_line import one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: A column: its head, the field that it shows, and how wide it is; the last one takes the rest.
+#: A column: its heading, the field that it shows, and its width; the last one takes the rest.
 Columns = Sequence[tuple[str, str, int]]
 
 _CLUSTERS: Columns = (
@@ -230,7 +230,7 @@ def _cell(value: Any, width: int) -> str:
         text = "–"
     elif isinstance(value, datetime):
         text = value.astimezone().strftime("%Y-%m-%d %H:%M")
-    elif isinstance(value, dict):  # the cause that is named first
+    elif isinstance(value, dict):  # the main cause
         text = one_line(str(value.get("rule", "–")))
     elif isinstance(value, float):
         text = str(timedelta(seconds=round(value)))

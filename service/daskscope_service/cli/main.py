@@ -1,6 +1,6 @@
 """The command line: ``daskscope serve | login | list | token | user | retention | export | …``.
 
-Only click is imported here: without the extra ``daskscope[service]`` the commands say what is
+Only click is imported here: without the extra ``daskscope[service]``, the commands name what is
 missing instead of failing to start.
 """
 

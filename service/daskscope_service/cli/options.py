@@ -1,4 +1,4 @@
-"""What commands share: options made of the settings, the database, hints at what to install."""
+"""What commands share: options made from the settings, the database, hints on what to install."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS: dict[str, Any] = {
 
 
 def settings_options(*names: str) -> Callable[[F], F]:
-    """Make options of the settings of these names; of all, if none is given."""
+    """Add options for the settings of these names; for all, if no name is given."""
 
     def decorate(command: F) -> F:
         for setting in reversed(dataclasses.fields(Settings)):
@@ -50,7 +50,7 @@ def settings_options(*names: str) -> Callable[[F], F]:
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Say which extra to install where a package that it brings is missing."""
+    """Name the extra to install if a package that it brings is missing."""
     try:
         yield
     except ImportError as error:  # Dask raises it itself where pandas or NumPy is missing

@@ -11,7 +11,7 @@ import click
 
 from daskscope_service.cli.options import check_workspace, database, settings_options
 
-#: Seconds between two lines about how far it is.
+#: Seconds between two lines of progress.
 _SAY_EVERY = 2.0
 
 

@@ -1,4 +1,4 @@
-"""``daskscope token``: with what clusters report and programs ask."""
+"""``daskscope token``: the tokens with which clusters report and programs read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``daskscope user``: who may sign in, and what they are in which workspace."""
+"""``daskscope user``: who may sign in, and their role in each workspace."""
 
 from __future__ import annotations
 

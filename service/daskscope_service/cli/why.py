@@ -1,4 +1,4 @@
-"""``daskscope why`` and ``daskscope findings``: what stands out, and to have it made anew."""
+"""``daskscope why`` and ``daskscope findings``: causes, thresholds, and making findings again."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from daskscope_service.db.keys import Key, Keys
 
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
-#: The first bytes of an encrypted value, which name its key.
+#: How many bytes name the key at the start of an encrypted value.
 MARK_BYTES = 5
 
 _keys: WeakKeyDictionary[Dialect, Keys] = WeakKeyDictionary()

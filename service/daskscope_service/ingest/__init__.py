@@ -1,1 +1,1 @@
-"""What comes in: validated, queued, written by one writer."""
+"""Receives data: validates it, queues it, and writes it in one writer thread."""

@@ -1,8 +1,8 @@
-"""What a heartbeat must look like, made from ``daskscope.protocol``: its classes and their bounds.
+"""The schema of a heartbeat, built from the classes of ``daskscope.protocol`` and their bounds.
 
-The dataclasses say which fields there are, of what type and within which bounds. The JSON parser
-gets all of it, checks it in one pass and names the place (``$.status.workers``) of what is wrong.
-What no parser can check, times and columns that fit each other, is checked here.
+The dataclasses define the fields, their types and their bounds. The JSON parser gets all of it,
+checks it in one pass and names the place (``$.status.workers``) of an error. What no parser can
+check, such as the order of times, is checked here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Bound = Between | Entries | Length | Moment
 
 @cache
 def bounded(kind: type) -> type[msgspec.Struct]:
-    """Return a class of the protocol as one that msgspec checks."""
+    """Return a struct that msgspec checks, for a class of the protocol."""
     types_of = fields_of(kind)
     fields: list[Any] = []
     for field in dataclasses.fields(kind):
@@ -75,12 +75,12 @@ def _meta(bound: Bound) -> Meta:
         return Meta(ge=protocol.EARLIEST)
     if isinstance(bound, Entries):
         return Meta(max_length=bound.most)
-    # Before the end of a last line, "$" alone would match, too.
+    # With "$" alone, a line end could follow the match.
     pattern = None if bound.pattern is None else f"^{bound.pattern}$(?!\\n)"
     return Meta(max_length=bound.most, pattern=pattern)
 
 
-#: A heartbeat, bounded: with the fields of :class:`daskscope.protocol.Heartbeat`.
+#: The struct of a heartbeat, with the fields of :class:`daskscope.protocol.Heartbeat`.
 BEAT = bounded(Heartbeat)
 
 
@@ -100,7 +100,7 @@ def _rows_of_a_beat() -> Iterator[tuple[str, type]]:
             yield name, typing.get_args(inner)[0]
 
 
-#: The fields of a heartbeat that hold rows, and of what class these are.
+#: The fields of a heartbeat that hold rows, each with the class of the rows.
 ROWS = dict(_rows_of_a_beat())
 
 
@@ -108,7 +108,7 @@ def _times_of(kind: type) -> Callable[[Any], tuple[float | None, ...]] | None:
     named = [name for name, hint in fields_of(kind).items() if _is_time(hint)]
     if not named:
         return None
-    # It returns a tuple only of two or more.
+    # attrgetter returns a tuple only for two or more names.
     return attrgetter(*named) if len(named) > 1 else attrgetter(*named, *named)
 
 
@@ -134,7 +134,7 @@ def problem_in(error: msgspec.ValidationError) -> tuple[str, str]:
 
 
 def is_within(beat: Heartbeat, latest: float) -> bool:
-    """Return whether no time in ``beat`` is later than ``latest``, and each row fits in itself."""
+    """Return whether no time in ``beat`` is after ``latest``, and each row is consistent."""
     stopped_at = beat.status.stopped_at
     if max(beat.sent_at, beat.cluster.started_at, beat.status.at, stopped_at or 0.0) > latest:
         return False
@@ -153,9 +153,9 @@ def is_within(beat: Heartbeat, latest: float) -> bool:
 
 
 def misfit(name: str, row: Any) -> tuple[str, str] | None:
-    """Return what does not fit in ``row``, which is of ``name`` in a beat; None if all does.
+    """Return what is inconsistent in ``row``, of a heartbeat's field ``name``; None if nothing.
 
-    That is a field, and what is wrong with it.
+    It is a pair: a field of the row, and what is wrong with it.
     """
     look = _MISFITS.get(name)
     return None if look is None else look(row)

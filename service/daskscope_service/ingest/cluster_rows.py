@@ -1,4 +1,4 @@
-"""The rows made from a heartbeat's cluster: itself, and its use by the day."""
+"""The rows made from a heartbeat's cluster: itself, and its usage by the day."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from daskscope_service.db.wire import RowMaker, to_json
 
 _DAY = 86400
 
-#: A cluster's row of ``usage`` is written anew once the cluster is older by this part, but at the
-#: latest after so many seconds: with each beat it would be a tenth of what a beat costs.
+#: A cluster's row of ``usage`` is written again once the cluster's age has grown by this share, but
+#: at the latest after so many seconds. Writing it with each heartbeat would be a tenth of a
+#: heartbeat's cost.
 _OLDER_BY, _LATEST = 0.1, 60.0
 
-#: Seconds before now that a day of ``usage`` may be: sums of all later ones are made anew. No
-#: spool holds a beat for longer.
+#: How many seconds ago a day of ``usage`` may be, because sums of all later days are computed
+#: again. No spool holds a heartbeat for longer.
 _OLDEST = 400 * _DAY
 
-#: Clusters whose row is remembered.
+#: How many clusters are cached.
 _REMEMBERED = 20_000
 
 _cluster = RowMaker(cluster)
 
-#: Where the start is in its rows.
+#: The place of the start in these rows.
 _STARTED_AT = [column.name for column in cluster.columns].index("started_at")
 
 
 def cluster_row(
     beat: Heartbeat, seq: int, workspace: str, token: str, now: float
 ) -> tuple[Any, ...]:
-    """Return the row of ``cluster``; ``now`` is the service's clock, ``seq`` orders beats.
+    """Return the row of ``cluster``; ``now`` is the service's clock, ``seq`` orders heartbeats.
 
-    ``token`` is the id of the one that it came with.
+    ``token`` is the id of the token that the heartbeat came with.
     """
     c, s = beat.cluster, beat.status
     given = {
@@ -53,27 +54,27 @@ def cluster_row(
     }
     [row] = _cluster.rows([beat], given)
     if c.started_at > now:
-        # It has started before it says so. Else one whose clock is ahead would head lists, and the
-        # overview, until the service's clock is there.
+        # A cluster has started before it reports. Otherwise one whose clock is ahead would be first
+        # in lists and in the overview until the service's clock has caught up.
         row = (*row[:_STARTED_AT], now, *row[_STARTED_AT + 1 :])
     return row
 
 
 def _may_end(c: Cluster, s: Status) -> bool:
-    # Older plugins do not say, but all that there is to go by.
+    # Older plugins do not report this; these fields are the best guess.
     in_client = c.kind == "LocalCluster" if c.in_client is None else c.in_client
     at_work = s.idle_seconds is None if s.at_work is None else s.at_work
     return in_client and not at_work
 
 
 def _prices(prices: Prices) -> str:
-    # All rows of weeks are read at once, to be added up by them: they are to be small.
+    # Pages read all rows of weeks at once, grouped by this text, so it should be short.
     per_hour = {what: price for what, price in prices.per_hour.items() if what in PRICED}
     return to_json({"currency": prices.currency, "per_hour": per_hour})
 
 
 class UsageUpsert(Upsert):
-    """Writes rows of ``usage``. Sums that were made without a late one are forgotten."""
+    """Writes rows of ``usage``, and removes stored sums that were computed without a late one."""
 
     def __init__(self, engine: Engine) -> None:
         replace = [column.name for column in usage.columns if not column.primary_key]
@@ -88,31 +89,32 @@ class UsageUpsert(Upsert):
             if day < today:
                 late[workspace] = min(day, late.get(workspace, day))
         for workspace, day in late.items():
-            # Of later days, too: what a cluster had before is taken off there.
+            # Those of later days, too: the cluster's earlier totals are subtracted there.
             usage_sums.forget(connection, workspace, day, today)
 
 
 class UsageDue:
     """Makes a cluster's row of ``usage`` when it is due. May be used from any thread.
 
-    It is with the first beat that this process sees of the cluster on a day, with the last one, and
-    in between whenever hours and costs have changed noticeably.
+    It is due with the first heartbeat of a day that this process gets from the cluster, with the
+    last one, and in between whenever usage and costs have changed noticeably.
     """
 
     def __init__(self) -> None:
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
 
     def row(self, beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[Any, ...] | None:
-        """Return the row, of the day of the beat, or of today if its clock is ahead; None: not due.
+        """Return the row for the day of the heartbeat; None if it is not due.
 
-        ``now`` is the service's clock, ``seq`` orders beats.
+        The day is today if the cluster's clock is ahead. ``now`` is the service's clock, ``seq``
+        orders heartbeats.
         """
         c, s = beat.cluster, beat.status
         at = s.at if s.stopped_at is None else s.stopped_at
         day = int(max(now - _OLDEST, min(at, now)) // _DAY)
         age = max(0.0, at - c.started_at)
         last_day, last_age = self._written.get((workspace, c.id), (-1, 0.0))
-        # The same: a cluster that was never older, as its clock stands still or was never set.
+        # Equal for a cluster whose age never grew: its clock stands still or was never set.
         recent = age == last_age or age - last_age < min(_LATEST, _OLDER_BY * last_age)
         if day == last_day and recent and s.stopped_at is None:
             return None
@@ -126,32 +128,32 @@ class UsageDue:
         """Remember that ``row`` is in the database."""
         workspace, day, cluster, _, _, _, age, *_ = row
         if len(self._written) >= _REMEMBERED:
-            self._written.clear()  # they are written once more, that is all
+            self._written.clear()  # this only means writing them once more
         self._written[workspace, cluster] = (day, age)
 
 
 class Labels:
     """Finds clusters whose kind or tags an index must store again. May be used from any thread.
 
-    SQLite writes an index once more for each row in which something of it *may* have changed: with
-    each beat, if it were left to it.
+    Left to itself, SQLite writes an index again for each row in which its columns *may* have
+    changed: with each heartbeat.
     """
 
     def __init__(self) -> None:
-        # Hashes: tags may be many kilobytes, and what they were is of no use.
+        # Hashes: tags may have many kilobytes, and only changes matter.
         self._written: dict[tuple[str, str], int] = {}
 
     def changed(self, beat: Heartbeat, workspace: str) -> bool:
-        """Return whether they are others than this process has written.
+        """Return whether kind and tags differ from those that this process has last written.
 
-        Another one may have written others since: so they are to be written now and then in any
-        case.
+        Another process may have written others since, so the caller must also write them now and
+        then.
         """
         c = beat.cluster
         return self._written.get((workspace, c.id)) != hash((c.kind, frozenset(c.tags.items())))
 
     def written(self, beat: Heartbeat, workspace: str) -> None:
-        """Remember that those of ``beat`` are in the database."""
+        """Remember that the kind and the tags of ``beat`` are in the database."""
         if len(self._written) >= _REMEMBERED:
             self._written.clear()  # they are written once more, that is all
         c = beat.cluster

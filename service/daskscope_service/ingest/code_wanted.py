@@ -1,4 +1,4 @@
-"""Finds the code that heartbeats name and the service lacks, for the answer to ask for it."""
+"""Finds the code that heartbeats refer to and the service lacks, so that the answer asks for it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from daskscope_service.db import schema
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Lookup
 
-#: The places for hashes in the query: hardly a call stack has more. One statement for any number of
-#: them is one that databases have prepared.
+#: The parameters for hashes in the query: few call stacks have more. With a fixed number, databases
+#: have the statement prepared.
 _PLACES = tuple(f"hash{number}" for number in range(8))
 
-#: Hashes of one beat that are looked up: everyone waits for the writer meanwhile. A plugin keeps no
-#: more code than that.
+#: How many hashes of one heartbeat are looked up, because everyone waits for the writer meanwhile.
+#: A plugin keeps no more code than that.
 MOST_HASHES = 1000
 
 _places: list[BindParameter[str]] = [bindparam(name) for name in _PLACES]
@@ -27,7 +27,7 @@ _BY_HASH = select_in(bindparam("workspace"), schema.code, schema.code.c.hash).wh
 
 
 class CodeWanted:
-    """``keyed`` returns the hash under which code is stored, from the one that beats have."""
+    """Looks up code by hash. ``keyed`` turns a hash of a heartbeat into the one that is stored."""
 
     def __init__(self, dialect: Dialect, keyed: Callable[[str], str]) -> None:
         self._keyed = keyed
@@ -36,12 +36,12 @@ class CodeWanted:
     def ask(
         self, connection: Connection, wanted: Sequence[tuple[str, set[str]]]
     ) -> list[tuple[str, ...]]:
-        """Return, for each workspace and the hashes that a beat names, those that are not there.
+        """Return, for each workspace and a heartbeat's hashes, those whose code is not stored.
 
-        Of more than :data:`MOST_HASHES` of a beat, only so many are looked up.
+        Of more than :data:`MOST_HASHES` in a heartbeat, only so many are looked up.
 
-        Only once the beats are committed: what is unused is removed after a second look at what is
-        named (:mod:`daskscope_service.retention.code`), and that must see them.
+        Call this only once the heartbeats are committed. Unused code is removed after a second look
+        at the computations (:mod:`daskscope_service.retention.code`), which must see them.
         """
         wanted = [(workspace, _some(named)) for workspace, named in wanted]
         together: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""The part of a computation's row that a later heartbeat does not change."""
+"""The parts of a computation's row that a later heartbeat must not change."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
 
 from daskscope_service.db.statements import Columns
 
-#: What a computation's row says of its end.
+#: The columns about the end of a computation.
 END = ("status", "stopped_at", "tasks", "erred", "retried", "cancelled")
 
 
 def has_ended(old: Columns, new: Columns) -> ColumnElement[bool]:
-    """Return the condition that a computation has ended by its row, and so does not end anew.
+    """Return the condition that a stored computation has ended, so that its end stays as it is.
 
-    Older exporters report that it runs again where lost results are computed again. But one that
-    erred does go on where a failed task is retried: by the count of those, or, where none of its
-    own tasks raised, unseen.
+    Older exporters report that it runs again when lost results are computed again. But an erred
+    computation does go on if a failed task is retried: the number of retries shows this, unless
+    none of its own tasks raised.
     """
     retried = or_(new["retried"] > old["retried"], old["erred"] == literal_column("0"))
     erred = and_(old["status"] == literal_column("'erred'"), not_(retried))
@@ -24,15 +24,15 @@ def has_ended(old: Columns, new: Columns) -> ColumnElement[bool]:
 
 
 def is_due(old: Columns, new: Columns) -> ColumnElement[bool]:
-    """Return the condition that a computation runs, and that its findings will be made anyway."""
+    """Return the condition that a computation runs, and that its findings are due anyway."""
     running = new["status"] == literal_column("'running'")
     return and_(running, old["judge_at"].is_not(None))
 
 
 def runs(old: Columns, new: Columns) -> ColumnElement[bool]:
-    """Return the condition that it runs: what its job is to know of it is there once it has ended.
+    """Return the condition that it runs. Its job needs what is known once it has ended.
 
-    When it began, its job was due already.
+    Its job became due when it began.
     """
     running: ColumnElement[bool] = new["status"] == literal_column("'running'")
     return running

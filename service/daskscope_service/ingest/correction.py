@@ -1,9 +1,9 @@
-"""Heartbeats with values out of bounds: keeps what can be kept, and reports the rest.
+"""Corrects heartbeats with values out of bounds: keeps what it can, and reports the rest.
 
-A number out of bounds gives way to the nearest that is not, a time likewise, an end before its
-start to the start, and what is beyond the most entries is left out. A row that is wrong otherwise
-is left out: the others are stored. What is wrong with the cluster or its status is no row, and the
-beat is refused.
+A number or a time out of bounds is replaced by the nearest one within them, and an end before its
+start by the start. Entries beyond the largest number are left out. A row that is wrong in another
+way is left out, and the others are stored. If the cluster or its status is wrong in another way,
+the heartbeat is refused.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from daskscope_service.ingest.beat_schema import (
     problem_in,
 )
 
-#: Corrections that are reported of one beat.
+#: How many corrections of one heartbeat are reported.
 MOST_REPORTED = 5
 
 #: Bytes that the mismatches of a cluster may have, as JSON: a hundred packages with a hundred
-#: versions each are fewer. Without it they could be all of a beat, and lists show many clusters.
+#: versions each have fewer. Without this limit they could fill a heartbeat, and lists show many
+#: clusters.
 MOST_OF_MISMATCHES = 256 * 1024
 
 
 @dataclasses.dataclass(slots=True)
 class Corrected:
-    """A beat within bounds, and what was done to get it there: the first of it, and how much."""
+    """A heartbeat within bounds, the first corrections, and how many rows were left out."""
 
     beat: Heartbeat
     reported: tuple[Correction, ...] = ()
@@ -44,7 +45,7 @@ class Corrected:
 
 
 def correct(document: Any, now: float) -> Corrected:
-    """Return the valid parts of a heartbeat, parsed JSON. It is changed in place.
+    """Return the valid parts of a heartbeat, given as parsed JSON, which is changed in place.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def correct(document: Any, now: float) -> Corrected:
 
 
 def fit(found: Corrected) -> Corrected:
-    """Return a beat without those of its mismatches for which there is no room."""
+    """Return a heartbeat without the mismatches beyond :data:`MOST_OF_MISMATCHES`."""
     kept: list[protocol.Mismatch] = []
     size = 0
     mismatches = found.beat.status.mismatches
@@ -94,7 +95,7 @@ class _Work:
         self.reported: list[Correction] = []
 
     def within(self, value: Any, kind: Any, path: str) -> Any:
-        """Return ``value`` within the bounds of ``kind``; of another type, it stays what it is."""
+        """Return ``value`` within the bounds of ``kind``; a value of another type is unchanged."""
         inner, notes = notes_in(kind)
         origin = typing.get_origin(inner)
         if origin in (types.UnionType, typing.Union):
@@ -119,7 +120,7 @@ class _Work:
         return value
 
     def fits(self, row: Any, kind: type, name: str, index: int) -> bool:
-        """Return whether a row can be stored, and say so if not."""
+        """Return whether a row can be stored; report it if not."""
         path = f"$.{name}[{index}]"
         try:
             found = misfit(name, msgspec.convert(row, bounded(kind)))

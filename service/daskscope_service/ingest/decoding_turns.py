@@ -1,8 +1,9 @@
 """Lets bodies whose decoding is costly be decoded one at a time, workspace by workspace.
 
-A body of a few kilobytes, compressed, can take seconds to decode and forty times its bytes of
-memory. So such bodies never wait while they hold what others need, such as a place of the writer,
-and one workspace has few that wait: the others' turn comes after one of its bodies, not after all.
+A compressed body of a few kilobytes can take seconds to decode, and forty times its bytes of
+memory. So such bodies wait before they take anything that others need, such as a place of the
+writer. Few bodies of a workspace may wait, and the other workspaces' turn comes after one of them,
+not after all.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from contextlib import contextmanager
 
 from daskscope_service.web.problems import Problem
 
-#: Bodies of a workspace that may wait for their turn or have it: each takes a thread.
+#: How many bodies of a workspace may wait for a turn or have it: each takes a thread.
 MOST_OF_ONE = 4
 
-#: From how many bytes on a body is costly in any case.
+#: From this number of bytes on, a body is costly in any case.
 LARGE_BYTES = 1024 * 1024
 
 
 class DecodingTurns:
-    """The turns. May be used from any thread. ``most``: how many of a workspace may want one, and
-    ``most_of_all``, how many of all workspaces: those who wait take threads that pages need.
+    """The turns. May be used from any thread.
+
+    ``most``: how many bodies of a workspace may wait for a turn or have it. ``most_of_all``: how
+    many of all workspaces, because they take threads that pages need.
     """
 
     def __init__(self, most: int = MOST_OF_ONE, most_of_all: int = 2 * MOST_OF_ONE) -> None:
@@ -36,9 +39,10 @@ class DecodingTurns:
 
     @contextmanager
     def turn(self, workspace: str) -> Iterator[None]:
-        """Wait for a turn of ``workspace``, and have it meanwhile.
+        """Wait for a turn of ``workspace``, and hold it inside the block.
 
-        Raises Problem (429), at once, if too many want one already, of the workspace or of all.
+        Raises Problem (429), at once, if too many bodies of the workspace or of all want one
+        already.
         """
         mine = threading.Event()
         with self._lock:

@@ -1,10 +1,10 @@
 """Answers heartbeats before Flask sees them: every cluster sends one every few seconds.
 
-Flask, a thread, and all that is done for a request of any kind, take longer than everything that is
-done for a beat. So a right one is answered on the event loop. All else goes on to Flask, with the
-body: a token that was not shown lately or may not send, a beat that is large or wrong, and what
-fails for a reason that only the log should have. That a part of it was done here before does no
-harm, as no beat does that comes twice.
+Flask, a thread, and what is done for requests of any kind take longer than all the work for a
+heartbeat. So a valid heartbeat is answered on the event loop. Everything else goes on to Flask,
+with the body: a token that was not used lately or may not send, a large or invalid heartbeat, and
+unexpected errors. A part of the work may then be done twice, which is harmless: a heartbeat may
+also arrive twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from daskscope_service.web.trusted_proxy import Forwarded
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-#: What is wrong with the service, not with the beat: answered without looking its token up.
+#: Problems of the service, not of the heartbeat: answered without looking up its token.
 _OWN_TROUBLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 #: A status, headers and a body.
@@ -34,7 +34,7 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
 class HeartbeatFastPath:
-    """Answers on an event loop what it can. ``headers``: added to each answer."""
+    """Answers on an event loop the heartbeats that it can. ``headers``: added to each answer."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class HeartbeatFastPath:
         token = self._sender(environ)
         if token is None:
             return None
-        environ = environ.copy()  # Flask, if it is to answer, believes proxies by itself
+        environ = environ.copy()  # Flask applies the headers of proxies itself
         self._forwarded.apply(environ)
         request_id = request_log.id_of(environ.get("HTTP_X_REQUEST_ID", ""))
         headers: list[tuple[str, str]] = []
@@ -68,8 +68,8 @@ class HeartbeatFastPath:
                 return None
         except Problem as error:
             if error.status not in _OWN_TROUBLE:
-                # Flask says what is wrong, with the token first: else nothing is its owner's
-                # business.
+                # Flask reports what is wrong, but checks the token first: without a valid one,
+                # nothing else may be revealed.
                 return None
             status, kind = HTTPStatus(error.status), problems.CONTENT_TYPE
             headers += error.headers.items()
@@ -95,7 +95,7 @@ class HeartbeatFastPath:
         return status, headers, content
 
     def _sender(self, environ: WSGIEnvironment) -> Token | None:
-        """Return the token of a heartbeat, if it may send one and was shown a moment ago."""
+        """Return the token of a heartbeat, if it may send data and was used a moment ago."""
         if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "POST":
             return None
         scheme, _, text = environ.get("HTTP_AUTHORIZATION", "").partition(" ")

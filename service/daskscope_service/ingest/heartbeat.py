@@ -1,7 +1,7 @@
-"""A heartbeat's way from JSON to rows.
+"""Turns heartbeats from JSON into rows, and stores them.
 
-Values are absolute and rows have natural keys, so a beat that comes twice, late or after its
-successor is harmless: a row gives way only to one of the same or a later beat.
+Values are absolute and rows have natural keys, so a heartbeat that comes twice, late or after its
+successor is harmless: only a row of the same or a later heartbeat replaces a row.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from daskscope_service.web.problems import Problem
 
 _MAJOR = PROTOCOL.partition(".")[0]
 
-#: Hashes that are remembered as they are stored.
+#: How many keyed hashes are cached.
 _HASHES_KEPT = 4096
 
-#: Beats of up to so many bytes are decoded by the writer, larger ones by the threads that bring
-#: them: no one should wait for those.
+#: Heartbeats of up to so many bytes are decoded by the writer, larger ones by the request threads:
+#: no one should wait for those.
 SMALL_BYTES = 64 * 1024
 
-#: Seconds for which it is news that something went wrong.
+#: Seconds for which a failure is news.
 _NEWS = 86400.0
 
-#: Seconds by which the number of a beat may be ahead of the service's clock. Schedulers number
-#: beats by the milliseconds of theirs: of those further ahead the last one to come wins, so that
-#: no row stays as it is for ever once such a clock is set right.
+#: Seconds by which the number of a heartbeat may be ahead of the service's clock. Schedulers number
+#: heartbeats by the milliseconds of their own clock. Of those further ahead, the last one to arrive
+#: wins: otherwise rows would stay as they are once such a clock is set right.
 _NUMBER_AHEAD = 600.0
 
-#: How deep a beat may be nested that is to be corrected: the protocol needs a tenth of it.
+#: How deeply a heartbeat that is corrected may be nested: the protocol needs a tenth of it.
 _MOST_DEPTH = 50
 
-#: The character NUL in JSON; a backslash before it that is itself escaped does not count.
+#: The character NUL in JSON. A backslash before it that is itself escaped does not count.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 _PERHAPS_NUL = rb"\u0000"
 
@@ -71,25 +71,25 @@ _version_decoder = msgspec.json.Decoder(_Version)
 
 
 class NeedsCorrection(Exception):
-    """A beat has values out of bounds: to correct it takes far longer than to read it."""
+    """A heartbeat has values out of bounds. Correcting it takes far longer than reading it."""
 
 
 def parse(body: bytes, now: float, *, correcting: bool = True) -> Corrected:
-    """Return the heartbeat in ``body``, or what of it can be kept. ``now``: the service's clock.
+    """Return the heartbeat in ``body``, or its valid parts. ``now``: the service's clock.
 
     Raises
     ------
     NeedsCorrection
-        It has to be corrected, and not ``correcting``.
+        It has to be corrected, and ``correcting`` is False.
     Problem
-        400: not JSON, of another major version of the protocol, or a field that is missing or
-        holds something that it cannot, and belongs to no row that could be left out. ``detail`` and
-        ``field`` name it as a JSON path.
+        400: the body is not JSON, or is of another major version of the protocol; or a field is
+        missing or holds something that it cannot, and belongs to no row that could be left out.
+        ``detail`` and ``field`` name it as a JSON path.
     """
     try:
         found = _parse(body, now, correcting)
     except msgspec.ValidationError as error:
-        # Another version may well have other fields: that is the better thing to say.
+        # Another version may have other fields: then report the version instead.
         _check_version(_version_of(body))
         what, path = problem_in(error)
         missing = _MISSING.search(what)
@@ -97,13 +97,13 @@ def parse(body: bytes, now: float, *, correcting: bool = True) -> Corrected:
         raise Problem(400, f"Not a heartbeat, at {field}: {what}.", field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, f"The body is not JSON: {error}.") from None
-    except RecursionError:  # in a field that is not known, and so passed over
+    except RecursionError:  # in an unknown field, which is skipped
         raise Problem(400, "Not a heartbeat: it is nested too deeply.") from None
     _check_version(found.beat.protocol)
     if len(body) > MOST_OF_MISMATCHES:
         found = fit(found)
-    if _PERHAPS_NUL in body and _NUL.search(body):  # the former takes a hundredth of the time
-        # PostgreSQL's text cannot hold it. It is in messages that were made of bytes.
+    if _PERHAPS_NUL in body and _NUL.search(body):  # the first is a hundred times faster
+        # PostgreSQL's text cannot hold NUL, which occurs in messages that were made of bytes.
         found.beat = _decode(_NUL.sub(rb"\1\\ufffd", msgspec.json.encode(found.beat)))
     return found
 
@@ -125,7 +125,7 @@ def _parse(body: bytes, now: float, correcting: bool) -> Corrected:
 
 
 class _Delivery:
-    """A beat on its way into the database. What is decoded is there once its rows are made."""
+    """A heartbeat on its way into the database. ``beat`` and more are set with its rows."""
 
     __slots__ = (
         *("beat", "corrected", "labelled", "named", "now", "text", "token", "usage"),
@@ -147,14 +147,14 @@ class _Delivery:
 
 
 class BeatStore:
-    """Where heartbeats are kept: turns them into rows and hands those to the writer."""
+    """Stores heartbeats: turns them into rows and hands those to the writer."""
 
     def __init__(self, engine: Engine, writer: Writer, quotas: Quotas) -> None:
         self._engine = engine
         self._writer = writer
         self._quotas = quotas
         self._senders = Senders(engine)
-        # What never changes is kept: SQLite would write the indexes that it is in anew.
+        # Columns that never change are kept: otherwise SQLite would write their indexes again.
         kept = ("first_seen_at", "started_at", "user")
         whose = ((("token",), _is_known),)
         self._cluster = self._cluster_same_labels = _latest(
@@ -168,7 +168,7 @@ class BeatStore:
         self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
         with engine.connect() as connection:
-            # The same few again and again: a loop names its code in each beat.
+            # The same few hashes come again and again: a loop refers to its code in each heartbeat.
             self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
         convert: dict[str, dict[str, Callable[[Any], Any]]] = {
             "computations": {"frames": self._frames},
@@ -187,18 +187,17 @@ class BeatStore:
     ) -> tuple[Corrected, tuple[str, ...]]:
         """Store the heartbeat in ``text``, JSON, for good.
 
-        ``now`` is the service's clock, ``token`` the id of the one of the ``workspace`` that it
-        came with, ``parsed`` what :func:`parse` returned of it, where that was called. Returns the
-        beat as it is stored, and the hashes of the code that it names and no one sent yet.
+        ``now`` is the service's clock, ``token`` the id of the token of ``workspace`` that it came
+        with, ``parsed`` the result of :func:`parse`, if that was called. Return the heartbeat as it
+        is stored, and the hashes of the code that it refers to and no one has sent yet.
 
         Raises
         ------
         NeedsCorrection
-            It has to be corrected first, by :func:`parse`: not where others wait for that.
+            It has to be corrected first, by :func:`parse`, while no one waits for that.
         Problem
-            As :func:`parse`; 403 for a beat that is meant for another workspace, or of a cluster
-            that is another token's; 429 for one of a cluster that the workspace
-            has no room for.
+            As :func:`parse`; 403 for a heartbeat that is meant for another workspace, or whose
+            cluster another token reports; 429 for a new cluster that the workspace has no room for.
         Exception
             What :meth:`Writer.write` raises.
         """
@@ -309,7 +308,7 @@ class BeatStore:
 
 
 def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...]]:
-    """Return what notifications are to report: news, and not what a spool has kept for long."""
+    """Return the notices for notifications: of recent events, not those from an old spool."""
     id = beat.cluster.id
     rows = [
         (
@@ -330,7 +329,7 @@ def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...
     return rows
 
 
-#: Where the rows of a beat go, by its fields.
+#: The tables of the rows in a heartbeat, by its fields.
 TABLES = {
     "computations": schema.computation,
     "task_groups": schema.task_group,
@@ -345,14 +344,14 @@ TABLES = {
 
 
 def _is_known(old: Columns, _: Columns) -> ColumnElement[bool]:
-    """Return the condition that it is known by which token the cluster was first sent."""
+    """Return the condition that the token that reports the cluster is known."""
     token: ColumnElement[Any] = old["token"]
     return token.is_not(None)
 
 
 def _upsert(engine: Engine, table: Table) -> Upsert:
     if table is schema.code:
-        # What is about to be removed as unused is asked for again, and so stays.
+        # Code that was marked as unused, and was sent again for that reason, stays.
         return Upsert(engine, table, replace=["unused_since"])
     if table is schema.computation:
         return _latest(
@@ -369,7 +368,7 @@ def _latest(
     keep: tuple[str, ...] = (),
     settled: Sequence[tuple[Sequence[str], Condition]] = (),
 ) -> Upsert:
-    # Replaces the row of an earlier beat, all but its key and what is to be kept.
+    # Replaces the row of an earlier heartbeat, except for its key and the columns ``keep``.
     keys = {column.name for column in table.primary_key}
     replace = [c.name for c in table.columns if c.name not in keys and c.name not in keep]
     return Upsert(engine, table, replace=replace, unless_newer="seq", settled=settled)
@@ -379,7 +378,7 @@ def _version_of(body: bytes) -> str:
     try:
         return _version_decoder.decode(body).protocol
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return PROTOCOL  # none that can be read: then what was wrong before is what to report
+        return PROTOCOL  # unreadable: report the earlier error
 
 
 def _check_version(version: str) -> None:

@@ -1,4 +1,4 @@
-"""``POST /api/v1/heartbeats``: where clusters report."""
+"""``POST /api/v1/heartbeats``: receives the heartbeats of clusters."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from daskscope_service.web.operation import JSON, Operation, describes
 
 PATH = "/api/v1/heartbeats"
 
-#: Beats with more bytes are stored one at a time: twelve with 19,000 small rows each, which are
-#: 900 kB, kept all others waiting for four seconds.
+#: Heartbeats with more bytes are stored one at a time: twelve with 19,000 small rows each, 900 kB,
+#: made all others wait for four seconds.
 _FEW_BYTES = 256 * 1024
 
 blueprint = Blueprint("heartbeats", __name__)
@@ -35,9 +35,9 @@ _to_json = msgspec.json.Encoder().encode  # as the protocol's encode(), in a ten
 
 
 class Answers:
-    """Keeps beats, and makes the answers to them. ``url``: where users reach the service.
+    """Stores heartbeats, and makes the answers to them. ``url``: where users reach the service.
 
-    ``turns``: for beats that take long to decode.
+    ``turns``: for heartbeats that take long to decode.
     """
 
     def __init__(
@@ -59,17 +59,19 @@ class Answers:
         self._turns = turns
 
     def to(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes:
-        """Store a beat for good, and return as JSON what the service wants of its cluster.
+        """Store a heartbeat for good, and return the service's reply to its cluster as JSON.
 
-        ``encoding`` is one of :data:`~daskscope_service.ingest.body.ENCODINGS`. It came with the
-        ``token`` of this id, of the ``workspace``. Raises Problem, or what the writer raises.
+        ``encoding`` is one of :data:`~daskscope_service.ingest.body.ENCODINGS`. The heartbeat came
+        with the ``token`` of this id, of the ``workspace``. Raises Problem, or what the writer
+        raises.
         """
         self._quotas.check(workspace)
         text = unpacked(body, encoding, MAX_BEAT_BYTES)
         now = time.time()
         if len(text) <= _FEW_BYTES:
             with contextlib.suppress(NeedsCorrection):
-                # What is small is decoded by the writer, the rest before it takes a place.
+                # The writer decodes small heartbeats; larger ones are decoded before they take a
+                # place.
                 parsed = None if len(text) <= SMALL_BYTES else parse(text, now, correcting=False)
                 return self._stored(text, workspace, now, token, parsed)
         with self._turns.turn(workspace):
@@ -83,7 +85,7 @@ class Answers:
         return self._reply(stored, code_wanted, workspace, now)
 
     async def soon(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes | None:
-        """Do as :meth:`to`, on an event loop; return None if the beat takes too long for that."""
+        """Do as :meth:`to`, on an event loop; return None if that would take too long."""
         self._quotas.check(workspace)
         text = unpacked_small(body, encoding, SMALL_BYTES)
         if text is None:
@@ -96,7 +98,7 @@ class Answers:
             return None
         if self._outbox.knows(workspace):
             return self._reply(stored, code_wanted, workspace, now)
-        # It asks the database, which takes as long as it takes.
+        # This queries the database, which may take long.
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, self._reply, stored, code_wanted, workspace, now)
 
@@ -111,7 +113,7 @@ class Answers:
         self._instruments.beats.inc()
         if stored.rows_left_out:
             self._instruments.rows_left_out.inc(stored.rows_left_out)
-        # No one is left to obey after the last beat.
+        # After the last heartbeat, there is no one to act on commands.
         over = beat.phase == "stop"
         reply = Reply(
             server_time=now,

@@ -1,7 +1,7 @@
-"""What OTLP's signals have in common; rows of spans and log records.
+"""What OTLP's signals have in common; stores spans and log records.
 
-A resource is known by its cluster alone (``dask.cluster.id``): the other resource attributes are in
-the heartbeat. Sent twice, all of it is kept once.
+Of a resource, only its cluster (``dask.cluster.id``) is stored: the heartbeat has its other
+attributes. Data that is sent twice is stored once.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _STATUS = {
 }
 
 
-#: Characters of attributes, as JSON, and of a record's body.
+#: The most characters of attributes, as JSON, and of a record's body.
 MAX_CHARACTERS = 128 * 1024
 
-#: The earliest time that is stored, in nanoseconds: what is before has a clock that was never set.
+#: The earliest time that is stored, in nanoseconds: an earlier one is of a clock that was never
+#: set.
 EARLIEST_NANOSECONDS = int(EARLIEST * 1e9)
 
 _REASON_OF_SPANS = (
@@ -56,14 +57,14 @@ _REASON_OF_RECORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many items of a request were not kept, and why, in words; 0 and "" if all were."""
+    """How many items of a request were not stored, and why, in words; 0 and "" if all were."""
 
     rejected: int = 0
     reason: str = ""
 
 
 class SpanStore:
-    """Where spans are kept."""
+    """Stores spans."""
 
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._writer = writer
@@ -88,7 +89,7 @@ class SpanStore:
 
 
 class LogStore:
-    """Where log records are kept."""
+    """Stores log records."""
 
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._writer = writer
@@ -115,14 +116,14 @@ class LogStore:
 
 
 def latest_nanoseconds() -> int:
-    """Return the latest time that is stored now: tomorrow's."""
+    """Return the latest time that is accepted now, in nanoseconds: clocks may be ahead."""
     return int((time.time() + MAX_AHEAD) * 1e9)
 
 
 def cluster_of(resource: Resource) -> str:
-    """Return the id of the cluster that ``resource`` is, or "" where it names none.
+    """Return the id of the cluster in ``resource``, or "" if it names none.
 
-    What is longer than an id of a cluster names none.
+    An id that is too long counts as none.
     """
     for attribute in resource.attributes:
         if attribute.key == names.CLUSTER_ID:
@@ -132,12 +133,12 @@ def cluster_of(resource: Resource) -> str:
 
 
 def without_nul(text: str) -> str:
-    """Return ``text`` without the character NUL, which PostgreSQL's text cannot hold."""
+    """Return ``text`` with NUL, which PostgreSQL's text cannot hold, replaced by U+FFFD."""
     return text.replace("\0", "\ufffd")
 
 
 def plain(value: AnyValue) -> Any:
-    """Return ``value`` as what JSON knows; bytes as base64."""
+    """Return ``value`` as a value of JSON; bytes as base64."""
     kind = value.WhichOneof("value")
     if kind is None:
         return None
@@ -150,7 +151,7 @@ def plain(value: AnyValue) -> Any:
 
 
 def text(value: AnyValue) -> str:
-    """Return ``value`` as text: a string as it is but for NUL, anything else as JSON."""
+    """Return ``value`` as text: a string with NUL replaced, anything else as JSON."""
     content = plain(value)
     return without_nul(content) if isinstance(content, str) else json(content)
 

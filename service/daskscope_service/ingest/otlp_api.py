@@ -31,12 +31,12 @@ from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("otlp", __name__, url_prefix="/v1")
 
-#: Where bodies may be large.
+#: The paths where bodies may be large.
 PATHS = ("/v1/metrics", "/v1/traces", "/v1/logs")
 
 _PROTOBUF = "application/x-protobuf"
 
-# The types of both are OpenTelemetry's.
+# OpenTelemetry defines the types of both.
 _EITHER = {_PROTOBUF: None, JSON: dict[str, Any]}
 _OPERATION = Operation(_EITHER, body=_EITHER, problems=(429,))
 
@@ -79,7 +79,7 @@ def post_logs() -> Response:
 
 
 def _stored(message: M, store: _Store[M], signal: str, answer: Any, rejected: str) -> Response:
-    """Store a request, and count in the field ``rejected`` of ``answer`` what was not stored."""
+    """Store a request; set the field ``rejected`` of ``answer`` to the number not stored."""
     outcome = _store(message, store, signal)
     if outcome.rejected:
         setattr(answer.partial_success, rejected, outcome.rejected)

@@ -1,6 +1,6 @@
-"""OTLP as JSON, parsed into the messages of OTLP as protobuf.
+"""Parses OTLP in JSON into the messages of OTLP in protobuf.
 
-It is protobuf's own mapping to JSON but for ids, which are hex digits and not base64.
+This is protobuf's own mapping to JSON, except that ids are hex digits and not base64.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from daskscope_service.ingest.decoding_turns import LARGE_BYTES
 from daskscope_service.web.body import depth
 from daskscope_service.web.problems import Problem
 
-#: The most objects and arrays in a body, and the most members and items: what is made of them takes
-#: many times their bytes, and far longer than of protobuf. Braces and commas in texts count too; a
-#: batch of 8,000 spans or points has half as many.
+#: The most objects and arrays in a body, and the most members and items: parsing them takes many
+#: times their bytes of memory, and far longer than protobuf. Braces and commas in texts count, too.
+#: A batch of 8,000 spans or points has half as many.
 _MOST_PARTS = 250_000
 _MOST_ITEMS = 1_000_000
 
-#: How deep objects and arrays may lie in each other. Protobuf takes a hundred messages, some 130 of
-#: them.
+#: How deeply objects and arrays may be nested. Protobuf accepts a hundred messages, which need
+#: about 130 levels.
 _MOST_DEPTH = 200
 
 #: Fields that hold an id: 16 bytes of a trace, 8 of a span.
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
-#: So many of them take a tenth of a second.
+#: Parsing so many of them takes a tenth of a second.
 _FEW_PARTS = 8_000
 
 
 def is_costly(body: bytes) -> bool:
-    """Return whether ``body`` takes long to parse: then it is one at a time."""
+    """Return whether ``body`` takes long to parse: such bodies are parsed one at a time."""
     return len(body) > LARGE_BYTES or sum(map(body.count, (b"{", b"[", b","))) > _FEW_PARTS
 
 
 def parse(body: bytes, message: Message) -> None:
-    """Read ``body`` into ``message``; fields that are not known are passed over.
+    """Read ``body`` into ``message``; ignore unknown fields.
 
     Raises
     ------
     Problem
-        400: not JSON, or not this message. 413: too much of it.
+        400: the body is not JSON, or not this message. 413: it has too many parts.
     """
     if body.count(b"{") + body.count(b"[") > _MOST_PARTS or body.count(b",") > _MOST_ITEMS:
         raise Problem(
@@ -71,8 +71,8 @@ def parse(body: bytes, message: Message) -> None:
 
 
 def _read_ids(value: Any) -> None:
-    # Ids are nowhere but in spans, their links, log records and exemplars; what users send lies in
-    # attributes, as {"key": …, "value": {…}}, where no object has such a name.
+    # Only spans, their links, log records and exemplars have ids. Users' data is in attributes, as
+    # {"key": …, "value": {…}}, where no object has a member of such a name.
     if isinstance(value, dict):
         for name in _IDS:
             id = value.get(name)

@@ -1,8 +1,8 @@
 """Counts the messages in a protobuf body before they are decoded.
 
-Two bytes can be a message, and make one that takes a hundred times as much memory: the length of a
-body does not say what it costs. Most bodies are let through at a glance; one that may hold too many
-is gone through field by field, as far as to the first one too many.
+Two bytes can be a message that takes a hundred times as much memory, so the length of a body does
+not show its cost. Most bodies pass a quick check. A body that may hold too many messages is read
+field by field, up to the first one too many.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from google.protobuf.message import Message
 from daskscope_service.ingest.decoding_turns import LARGE_BYTES
 from daskscope_service.web.problems import Problem
 
-#: The most messages in a body: attributes and their values are some. A batch of 8,192 points or
+#: The most messages in a body, including attributes and their values. A batch of 8,192 points or
 #: spans with ten attributes each has a fifth of that.
 MOST_MESSAGES = 1_000_000
 
-#: Protobuf's own bound, beyond which it refuses a body.
+#: How deeply protobuf itself accepts messages in messages.
 _DEEPEST = 100
 
-#: Bytes with which no field that may be a message begins: the wire type is in the last three bits.
+#: Bytes that cannot begin a field with a message: the wire type is in the last three bits.
 _OTHERS = bytes(byte for byte in range(256) if byte & 7 != 2)
 
-#: So many messages take up to a third of a second to read.
+#: Reading so many messages takes up to a third of a second.
 _FEW_MESSAGES = 50_000
 
 _Fields = Mapping[int, Descriptor]
 
 
 def is_costly(body: bytes) -> bool:
-    """Return whether ``body`` takes long to decode and to read: then it is one at a time."""
+    """Return whether ``body`` takes long to decode: such bodies are decoded one at a time."""
     return len(body) > LARGE_BYTES or len(body.translate(None, _OTHERS)) > _FEW_MESSAGES
 
 
@@ -43,7 +43,7 @@ def check(body: bytes, message: Message, most: int = MOST_MESSAGES) -> None:
     Raises
     ------
     Problem
-        413: it would.
+        413, in that case.
     """
     if len(body.translate(None, _OTHERS)) <= most:
         return
@@ -58,7 +58,7 @@ def check(body: bytes, message: Message, most: int = MOST_MESSAGES) -> None:
 def count(body: bytes, message: Message, most: int) -> int:
     """Return how many messages are below ``message`` in ``body``, but no more than ``most`` + 1.
 
-    In an invalid body it counts up to the first error.
+    In an invalid body, those before the first error count.
     """
     found, place, end = 0, 0, len(body)
     fields = _messages_in(message.DESCRIPTOR)
@@ -79,7 +79,7 @@ def count(body: bytes, message: Message, most: int) -> int:
                     place += length
                     continue
                 if place + length > end or len(outer) >= _DEEPEST:
-                    break  # the parser will say so
+                    break  # the parser reports it
                 found += 1
                 if length:
                     outer.append((end, fields))
@@ -91,7 +91,7 @@ def count(body: bytes, message: Message, most: int) -> int:
             elif kind == 5:
                 place += 4
             # 3 and 4 begin and end a group, whose fields OTLP does not know.
-    except IndexError:  # it ends amidst a number
+    except IndexError:  # the body ends within a number
         pass
     return found
 

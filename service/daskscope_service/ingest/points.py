@@ -1,7 +1,7 @@
-"""OTLP metrics to rows: a point is a series' id, a time in milliseconds and a number.
+"""Turns OTLP metrics into rows: a point is a series' id, a time in milliseconds and a number.
 
-Of a histogram, its count, its sum and each bucket are series of their own; buckets count all that
-lies at or below their bound, as Prometheus does.
+Of a histogram, the count, the sum and each bucket are separate series; a bucket counts all values
+at or below its bound, as in Prometheus.
 
 Over 400 lines: each kind of metric is read in its own way, and all share the checks of points.
 """
@@ -49,34 +49,35 @@ from daskscope_service.ingest.series_memory import Family, Ids, SeriesMemory
 from daskscope_service.ingest.writer import Outdated, Writer
 from daskscope_service.web.problems import Problem
 
-#: How many attribute sets one query asks for: databases bound the number of parameters.
+#: How many attribute sets one query asks for: databases limit the number of parameters.
 _ASKED_AT_ONCE = 500
 
 #: Bytes that cluster, metric, unit, field and attributes of a series may have together: PostgreSQL
-#: puts no more than 2,700 into an index, with the workspace.
+#: accepts 2,700 in an index, including the workspace.
 MAX_SERIES_BYTES = 2_000
 
-#: Bounds of a histogram: each is a series of its own.
+#: The most bounds of a histogram: each is a separate series.
 MAX_BOUNDS = 200
 
-#: The largest number of a point, of either sign: so many of them can be added up that there are.
+#: The largest absolute value of a point: so any number of them can be added up.
 MAX_NUMBER = 1e30
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _MS = 1_000_000
 
-#: How a point with a number begins, as it is serialized: perhaps its start, then its time and its
-#: number, each after its tag. What identifies its series follows, if nothing else does.
+#: How a serialized point with a number begins: perhaps its start, then its time and its number,
+#: each after its tag. Then comes what identifies its series, if there is nothing else.
 _TIME_AND_VALUE = struct.Struct("<BQBd")
 _INT = struct.Struct("<q")
 _HAS_START, _HAS_TIME, _HAS_DOUBLE, _HAS_INT = 0x11, 0x19, 0x21, 0x31
 
-#: Before each point stand a tag of one byte and its length: seven bits in each byte, the lowest
-#: first, and this one in all but the last. (https://protobuf.dev/programming-guides/encoding/)
+#: Before each point are a tag of one byte and its length: seven bits in each byte, the lowest
+#: first, and this bit in all bytes but the last.
+#: (https://protobuf.dev/programming-guides/encoding/)
 _GOES_ON = 0x80
 
-#: Bytes of a key, what identifies a series, beyond which its hash takes its place.
+#: A key, which identifies a series, with more bytes is replaced by its hash.
 _LONGEST_KEY = 500
 
 _NOTHING: Ids = {}
@@ -88,7 +89,7 @@ _OF_HISTOGRAMS = (*_OF_ALL, "count", "sum", "bucket_counts", "min", "max")
 
 
 class _Series(NamedTuple):
-    """What makes a series, and with ``kind`` and ``unit`` what is stored of it."""
+    """What identifies a series and, with ``kind`` and ``unit``, what is stored of it."""
 
     cluster: str
     metric: str
@@ -105,7 +106,7 @@ class _Series(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A point of series whose ids are not known yet. They are remembered by ``family`` and key."""
+    """A point of series whose ids are not known yet: they will be cached by family and key."""
 
     family: Family
     key: bytes
@@ -116,7 +117,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Decoded:
-    """A request's points: rows where their series are known, and the others."""
+    """A request's points: rows if their series are known, and the others."""
 
     latest: int
     rows: list[tuple[int, int, float]] = field(default_factory=list)
@@ -126,7 +127,7 @@ class _Decoded:
 
 
 class MetricStore:
-    """Where metrics are kept."""
+    """Stores metrics."""
 
     def __init__(self, engine: Engine, writer: Writer, quotas: Quotas) -> None:
         self._engine = engine
@@ -141,7 +142,7 @@ class MetricStore:
         )
 
     def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Outcome:
-        """Store the points of ``request`` for good; ``request`` is used up.
+        """Store the points of ``request`` for good; this may change ``request``.
 
         Raises what :meth:`Writer.write` raises.
         """
@@ -156,7 +157,7 @@ class MetricStore:
             with self._writer.place():
                 if decoded.waiting:
                     decoded.rows += self._learn(decoded.waiting, workspace, memory)
-                decoded.rows.sort()  # in the order of the table: neighbours go to the same page
+                decoded.rows.sort()  # in the table's order: neighbours share a page
                 self._writer.write({memory.points: decoded.rows})
         except Outdated:
             self._memory = SeriesMemory(self._engine)
@@ -166,7 +167,7 @@ class MetricStore:
         if not rejected:
             return Outcome()
         if beyond:
-            self._quotas.problem(workspace, "series")  # which counts it
+            self._quotas.problem(workspace, "series")  # this counts the refusal
             return Outcome(rejected, self._quotas.sentence(workspace, "series"))
         return Outcome(
             rejected,
@@ -186,7 +187,7 @@ class MetricStore:
                     kind = metric.WhichOneof("data")
                     is_histogram = kind == "histogram"
                     family = (workspace, cluster, metric.name, is_histogram)
-                    # Of a family that no series is stored of, nothing is remembered.
+                    # A family without stored series has no cached ids.
                     known = memory.known.get(family, _NOTHING)
                     if kind == "gauge":
                         _numbers(metric.gauge, metric, "gauge", family, known, decoded)
@@ -204,7 +205,7 @@ class MetricStore:
         return decoded
 
     def _leave_out_new(self, decoded: _Decoded, workspace: str) -> int:
-        """Leave out the points of series that are not there yet; return how many."""
+        """Leave out the points of series that are not stored yet; return how many."""
         wanted = {one for point in decoded.waiting for one in point.series}
         there = self._ids(wanted, workspace)
         kept = [
@@ -223,8 +224,8 @@ class MetricStore:
     def _learn(
         self, waiting: Sequence[_Waiting], workspace: str, memory: SeriesMemory
     ) -> list[tuple[int, int, float]]:
-        """Store the series of ``waiting``, remember them, and return the rows of the points."""
-        # The series are committed before anything refers to them, here or in another process.
+        """Store the series of ``waiting``, cache them, and return the rows of the points."""
+        # The series are committed before any process refers to them.
         wanted = {one for point in waiting for one in point.series}
         self._writer.write({self._series: [(workspace, *one) for one in sorted(wanted)]})
         ids = self._ids(wanted, workspace)
@@ -236,7 +237,7 @@ class MetricStore:
                 )
                 memory.remember(point.family, point.key, of_point)
                 rows += _rows(of_point, point.time, point.values)
-        except KeyError:  # removed between the writing and the asking
+        except KeyError:  # removed between the write and the query
             raise Outdated from None
         return rows
 
@@ -276,8 +277,8 @@ def _numbers(
     least, most, earliest = -MAX_NUMBER, MAX_NUMBER, EARLIEST_NANOSECONDS
     read = _TIME_AND_VALUE.unpack_from
     kept = end = 0
-    # The bytes of all points in one go: to ask each for its own takes 1.4 times as long, and for
-    # its fields far longer.
+    # All points are serialized at once: serializing each takes 1.4 times as long, and reading its
+    # fields far longer.
     whole = data.SerializeToString()
     for point_number in range(len(data.data_points)):
         length, begin = whole[end + 1], end + 2
@@ -297,7 +298,7 @@ def _numbers(
                     continue
         point = data.data_points[point_number]
         time = point.time_unix_nano // _MS
-        # One of the two is set, and the other one then reads as 0.
+        # Only one of the two is set; the other reads as 0.
         value = point.as_double or point.as_int
         if (
             not least <= value <= most
@@ -321,7 +322,7 @@ def _numbers(
 
 
 def _length_at(whole: bytes, at: int) -> tuple[int, int]:
-    """Return a length of several bytes that is at ``at``, and where it ends."""
+    """Return a length of several bytes at the place ``at``, and the place after it."""
     length = shift = 0
     while whole[at] >= _GOES_ON:
         length |= (whole[at] - _GOES_ON) << shift
@@ -351,7 +352,7 @@ def _histograms(
             decoded.kept += 1
             decoded.rows += _rows(ids, time, values)
             continue
-        if not _ascend(point.explicit_bounds):  # those of known series do
+        if not _ascend(point.explicit_bounds):  # known series were checked
             continue
         attributes = _sorted(point.attributes)
         fields = ["count", "sum", *map(_bound, point.explicit_bounds), "+Inf"]
@@ -372,12 +373,12 @@ def _named(metric: Metric, cluster: str, field: str, kind: str, attributes: str)
 
 
 def _series_key(point: NumberDataPoint | HistogramDataPoint, others: Sequence[str]) -> bytes:
-    # What is left of a point without ``others`` is its attributes (and a histogram's bounds). To
-    # serialize that in one call is twice as fast as to look at each attribute.
+    # A point without ``others`` is its attributes (and a histogram's bounds). Serializing that in
+    # one call is twice as fast as reading each attribute.
     for name in others:
         point.ClearField(name)  # type: ignore[arg-type]
     key: bytes = point.SerializeToString()
-    # Of any length: fields that protobuf does not know are in it, too.
+    # A key may have any length: it includes fields that protobuf does not know.
     return key if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).digest()
 
 
@@ -389,7 +390,7 @@ def _rows(
 
 
 def _values(point: HistogramDataPoint) -> list[float | None]:
-    # Counts reach beyond the integers that databases know.
+    # Counts may be larger than the integers of databases.
     values: list[float | None] = [float(point.count), point.sum if point.HasField("sum") else None]
     total = 0.0
     for count in point.bucket_counts:
@@ -399,10 +400,10 @@ def _values(point: HistogramDataPoint) -> list[float | None]:
 
 
 def _bound(bound: float) -> str:
-    # As the collector's InfluxDB exporter writes it: 0.1, 10, and not 10.0.
+    # In the form of the collector's InfluxDB exporter: 0.1, 10, and not 10.0.
     return repr(bound).removesuffix(".0")
 
 
 def _sorted(attributes: Iterable[KeyValue]) -> str:
-    # Values as text, as InfluxDB keeps them: they name a series, no one computes with them.
+    # Values as text, as InfluxDB stores them: they identify a series and are not computed with.
     return json(dict(sorted((a.key, text(a.value)) for a in attributes)))

@@ -1,8 +1,8 @@
 """How much data a workspace has, and may have.
 
-Nothing is counted as something comes in: a thread counts every minute, and what is beyond a quota
-then is refused until there is room. So a quota can be passed by what comes in within a minute, and
-what was accepted stays.
+Data is not counted as it arrives: a thread counts it every minute. Then data beyond a quota is
+refused until there is room. So the data that arrives within a minute can exceed a quota, and
+accepted data stays.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from daskscope_service.web.problems import Problem
 Kind = Literal["clusters", "series", "bytes"]
 KINDS: tuple[Kind, ...] = ("clusters", "series", "bytes")
 
-#: Seconds between two counts, but at least so many times what the last one took; and how many of
-#: them go by until bytes are estimated anew.
+#: Seconds between two counts, but at least so many times the duration of the last count; and the
+#: number of counts between two estimates of bytes.
 SECONDS = 60.0
 _TIMES = 20.0
 _ROUNDS_OF_BYTES = 10
@@ -34,19 +34,20 @@ _ROUNDS_OF_BYTES = 10
 #: Seconds after which a sender may try again.
 _RETRY_AFTER = 300
 
-#: Rows whose size is looked at, and series whose points are counted.
+#: How many rows are measured, and of how many series the points are counted.
 _MEASURED = 100
 
-#: Bytes that a point takes on the disk (docs/operations.md), and how much indexes add to rows.
+#: Bytes that a point takes on the disk (docs/operations.md), and the factor that indexes add to
+#: rows.
 _POINT_BYTES = 26
 _WITH_INDEXES = 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a workspace has of a quota: ``used`` of ``limit``; 0 is no limit.
+    """A workspace's use of one quota: ``used`` of ``limit``; 0 is no limit.
 
-    ``used`` is None until it was counted, a minute after the service started.
+    ``used`` is None until the first count, a minute after the service started.
     """
 
     kind: Kind
@@ -75,7 +76,7 @@ class Quotas:
         self._not_before = 0.0
 
     def of(self, workspace: str) -> list[Use]:
-        """Return what ``workspace`` has of each quota."""
+        """Return the use of each quota of ``workspace``."""
         counted = self._rounds > 0
         return [
             Use(kind, self._used[kind].get(workspace, 0) if counted else None, *self._limits[kind])
@@ -83,16 +84,16 @@ class Quotas:
         ]
 
     def is_full(self, workspace: str, kind: Kind) -> bool:
-        """Return whether ``workspace`` may have no more of a kind."""
+        """Return whether ``workspace`` has used up its quota of this kind."""
         return (workspace, kind) in self._full
 
     def check(self, workspace: str) -> None:
-        """Raise the problem if ``workspace`` may store nothing more."""
+        """Raise Problem if ``workspace`` may store nothing more."""
         if self._full and (workspace, "bytes") in self._full:
             raise self.problem(workspace, "bytes")
 
     def problem(self, workspace: str, kind: Kind) -> Problem:
-        """Return what to answer to what is beyond a quota, and count it."""
+        """Return the answer to a request beyond a quota, and count the refusal."""
         self._instruments.refused.labels("quota").inc()
         return Problem(
             429,
@@ -114,14 +115,14 @@ class Quotas:
         )
 
     def round(self) -> None:
-        """Count anew, unless the last time took so long that it is too soon."""
+        """Count again, unless the last count took so long that it is too soon."""
         began = time.monotonic()
         if began >= self._not_before:
             self.count()
             self._not_before = began + _TIMES * (time.monotonic() - began)
 
     def count(self) -> None:
-        """Count anew."""
+        """Count the data of all workspaces."""
         with self._engine.connect() as connection:
             workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
             series = _by_workspace(connection, schema.series)
@@ -149,7 +150,7 @@ class Quotas:
 def bytes_of(connection: Connection, workspace: str, series: int) -> int:
     """Return about how many bytes ``workspace``, which has so many ``series``, takes on the disk.
 
-    Out of how many rows it has, and the size of some.
+    This is estimated from the number of its rows, and the sizes of some.
     """
     tables = (*TABLES, schema.code)
     rows = sum(_bytes_in(connection, workspace, table) for table in tables)

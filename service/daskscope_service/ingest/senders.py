@@ -16,12 +16,12 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, token
 from daskscope_service.db.statements import Lookup
 
-#: Pairs of a cluster and a token that are remembered.
+#: How many pairs of a cluster and a token are cached.
 _REMEMBERED = 20_000
 
 _sender = token.alias("sender")
 
-#: The token that reported a cluster first, what is known of it, and the user of another token.
+#: The token that reported a cluster first, its state, and the user of the sending token.
 _FIRST = (
     select_in(
         bindparam("workspace"),
@@ -49,12 +49,12 @@ class Senders:
         self._known: set[int] = set()
 
     def may_report(self, workspace: str, cluster_id: str, sender: str) -> bool:
-        """Return whether the token of the id ``sender`` may report the cluster of ``workspace``.
+        """Return whether the token with the id ``sender`` may report the cluster of ``workspace``.
 
         Any token may report a cluster that is not stored, or whose first token is not known.
 
-        It asks the database once for each pair, and again for a pair that it refused: to store a
-        heartbeat costs several times as much.
+        The database is asked once for each pair, and again for a pair that was refused: that costs
+        a fraction of storing a heartbeat.
         """
         pair = hash((workspace, cluster_id, sender))
         if pair in self._known:

@@ -1,4 +1,4 @@
-"""The ids of series that a process remembers, so that it writes to none that was removed."""
+"""The ids of series that a process caches, so that it writes to no series that was removed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from daskscope_service.db import points, schema, series_generation
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.writer import Outdated
 
-#: About how many bytes all that is remembered may take: 200,000 series with attributes of 100
-#: bytes. Beyond it, all are forgotten, and asked again: only speed depends on it.
+#: About how many bytes the cache may take: 200,000 series with attributes of 100 bytes. A full
+#: cache is emptied and filled again, which costs only time.
 _MOST_BYTES = 64 << 20
 
-#: About what Python needs for a series beside its key, for each further one with the same key, and
-#: for a family beside its names.
+#: About how many bytes Python needs for a series beside its key, for each further series with the
+#: same key, and for a family beside its names.
 _SERIES_BYTES, _ID_BYTES, _FAMILY_BYTES = 200, 40, 500
 
-#: Seconds for which a memory is of use at least: to ask for all again is a lot of work, to look
-#: whether ids are still there is a little with each commit.
+#: Seconds for which a cache is used at least. Filling a new one is a lot of work; checking with
+#: each commit whether the ids still exist is little.
 _SECONDS = 60.0
 
-#: By what of a point names its series, as sent: cheap to make and to look up.
+#: Ids by the bytes of a point that identify its series, as sent: cheap to make and to look up.
 Ids = dict[bytes, tuple[int, ...]]
 
 #: Workspace, cluster, metric, and whether it is a histogram.
@@ -32,9 +32,9 @@ Family = tuple[str, str, str, bool]
 
 
 class SeriesMemory:
-    """The series that a process remembers, until any process removes some.
+    """The series that a process caches, until any process removes some.
 
-    ``points`` writes points of these ids, or raises Outdated. ``known`` has them by family.
+    ``points`` writes points with these ids, or raises Outdated. ``known`` has the ids by family.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -46,11 +46,11 @@ class SeriesMemory:
 
     @property
     def spent(self) -> bool:
-        """Whether another one should take its place: series were removed since it was begun."""
+        """Whether a new cache should replace this one, because series were removed."""
         return self.points.generation_over and time.monotonic() - self._made > _SECONDS
 
     def remember(self, family: Family, key: bytes, ids: tuple[int, ...]) -> None:
-        """Remember series that are stored."""
+        """Cache the ids of series that are stored."""
         if self._bytes > _MOST_BYTES:
             self.known.clear()
             self._bytes = 0
@@ -65,7 +65,7 @@ class SeriesMemory:
 class _Points(Upsert):
     def __init__(self, engine: Engine, of: int) -> None:
         super().__init__(engine, points.written_to(engine), replace=["value"])
-        self.table = schema.point  # as which they are counted, wherever they rest first
+        self.table = schema.point  # the name under which rows are counted, on SQLite too
         self._moving = points.Moving(engine)
         self._generation = of
         self.generation_over = False

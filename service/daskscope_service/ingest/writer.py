@@ -1,9 +1,9 @@
-"""The one writer thread: commits requests that wait together in one transaction.
+"""The one writer thread: commits the rows of waiting requests in one transaction.
 
 A request takes a place, decodes its body, hands its rows over and waits until they are committed.
-Only then are they acknowledged. Of what is small and comes often, the writer makes the rows, too:
-one thread makes those of many in less time than a thread each. Requests wait in threads of their
-own, or on an event loop, where a thousand wait at no cost: what ends in ``_soon`` is for those.
+Only then is it acknowledged. For small, frequent bodies, the writer also makes the rows: one thread
+makes those of many requests faster than a thread for each. Requests wait in threads of their own,
+or on an event loop, where a thousand wait at no cost: methods that end in ``_soon`` are for those.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from daskscope_service.web.problems import Problem
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a request waits for a place. A burst is written within it; if it is not enough, the
-#: disk has come to a stand, and the thread is wanted elsewhere.
+#: Seconds that a request waits for a place. A burst is written within this time. If not, the disk
+#: is stuck, and the thread is needed elsewhere.
 _PATIENCE = 0.5
 
-#: Seconds that the writer waits at most for all that hold a place: one commit for many costs less
-#: than one for each.
+#: Seconds that the writer waits at most for all requests that hold a place: one commit for many
+#: costs less than one for each.
 _GATHER = 0.002
 
 #: Rows by the statement that writes them.
@@ -45,22 +45,23 @@ Rows = Mapping[Upsert, Sequence[tuple[Any, ...]]]
 #: Makes rows, in the writer's thread.
 Make = Callable[[], Rows]
 
-#: What is asked of the database once rows are committed: by a connection that is in no transaction,
-#: for many batches at once, what each wants to know. It returns an answer to each.
+#: A query that follows the commit, outside of a transaction, for many batches at once. It gets what
+#: each batch wants to know, and returns an answer for each.
 Ask = Callable[[Connection, Sequence[Any]], Sequence[Any]]
 
 
 class Outdated(Exception):
-    """Rows that may not be written any more: the token was revoked, or a statement says so."""
+    """Rows must not be written any more: the token was revoked, or their series removed."""
 
 
-#: What a request waits for. In a thread a lock is the cheapest event there is.
+#: What a request waits for. In a thread, a lock is the cheapest kind of event.
 Done: TypeAlias = "threading.Lock | asyncio.Future[None]"
 
 
 class _Batch:
-    """Rows on their way, and what became of them once ``done``: a lock is released then, a future
-    has a result.
+    """Rows to write, and their outcome.
+
+    At the end, ``done`` is released if it is a lock, and gets a result if it is a future.
     """
 
     __slots__ = ("_make", "answer", "ask", "done", "error", "rows", "token", "wanted")
@@ -83,7 +84,7 @@ class _Batch:
         self.done = done
 
     def made(self) -> bool:
-        """Make the rows, where that was left to the writer; return whether they can be written."""
+        """Make the rows if that was left to the writer; return whether they can be written."""
         if self._make is not None:
             try:
                 self.rows = self._make()
@@ -105,7 +106,7 @@ class Writer:
         self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(capacity):
             self._places.put(None)
-        # Those that wait for a place on an event loop.
+        # Requests that wait for a place on an event loop.
         self._hopeful: deque[asyncio.Future[None]] = deque()
         self._waiting: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._closed = False
@@ -114,9 +115,9 @@ class Writer:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold a place in the queue, from before a body is decoded: refusing must be cheap.
+        """Hold a place in the queue. Take it before decoding a body: refusing must be cheap.
 
-        Not from before it has arrived: slow senders could take all places.
+        Do not take it before the body has arrived: slow senders could take all places.
 
         Raises
         ------
@@ -141,7 +142,7 @@ class Writer:
         until = loop.time() + _PATIENCE
         while not self._has_place():
             self._hopeful.append(freed := loop.create_future())
-            if self._has_place():  # since it was looked at
+            if self._has_place():  # freed meanwhile
                 freed.set_result(None)
                 break
             try:
@@ -176,7 +177,7 @@ class Writer:
 
     def _give_back(self) -> None:
         self._places.put(None)
-        with contextlib.suppress(IndexError):  # no one waits there
+        with contextlib.suppress(IndexError):  # no request waits on a loop
             while (freed := self._hopeful.popleft()).done():
                 pass
             _resolve(freed.get_loop(), [freed])
@@ -189,14 +190,14 @@ class Writer:
         *,
         token: str | None = None,
     ) -> Any:
-        """Write ``rows`` and return once they are committed: what ``ask`` says of ``wanted`` then.
+        """Write ``rows``; return after the commit, with the answer of ``ask`` to ``wanted``.
 
-        If ``rows`` is a function, the writer's thread makes them with it; what it raises is raised
-        here. Everyone waits for it meanwhile.
+        If ``rows`` is a function, the writer's thread makes them with it, and its exceptions are
+        raised here. Everyone else waits for it meanwhile.
 
-        They are written only if the ``token`` of this id is in force. The writer looks that up, and
-        asks, once for all that it writes together: a query of each request thread would cost more
-        than all of theirs in one.
+        They are written only if the ``token`` with this id is in force. The writer checks that, and
+        asks, once for all that it writes together: a query by each request's thread would cost more
+        than one for all of them.
 
         Raises
         ------
@@ -204,7 +205,7 @@ class Writer:
             503 if the database failed, for example because its disk is full, or if the key that
             encrypts code is missing.
         Outdated
-            The token is not in force any more, or what writes the rows says so.
+            The token is not in force any more, or the rows' series was removed.
         """
         done = threading.Lock()
         done.acquire()
@@ -236,11 +237,11 @@ class Writer:
 
     @property
     def running(self) -> bool:
-        """Whether it takes what comes in."""
+        """Whether the writer accepts rows."""
         return not self._closed and self._thread.is_alive()
 
     def is_busy(self) -> bool:
-        """Return whether requests wait for it."""
+        """Return whether requests hold a place."""
         return self._held > 0
 
     @property
@@ -248,7 +249,7 @@ class Writer:
         return self._capacity - self._places.qsize()
 
     def close(self) -> None:
-        """Write what waits and end the thread."""
+        """Write the rows that wait, and end the thread."""
         self._closed = True
         self._waiting.put(None)
         self._thread.join()
@@ -263,7 +264,7 @@ class Writer:
                     futures.append(batch.done)
                 else:
                     batch.done.release()
-            if futures:  # all at once: a word to the loop for each would cost as much as the rest
+            if futures:  # one call of the loop for all of them is cheaper
                 _resolve(futures[0].get_loop(), futures)
             if last:
                 return
@@ -287,13 +288,13 @@ class Writer:
             with self._engine.connect() as connection:
                 self._commit(connection, group)
                 _answer(connection, group)
-        except Exception as error:  # whatever it is, it must reach the request, not end the thread
+        except Exception as error:  # it must reach the request, not end the thread
             if len(group) == 1:
                 if isinstance(error, KeyMissing):
                     logger.error("no text that may contain code can be stored: %s", error)
                 group[0].error = error
                 return
-            # One bad batch must not take the others with it: each alone.
+            # One bad batch must not fail the others: write each alone.
             for batch in group:
                 self._write_group([batch])
 
@@ -329,7 +330,7 @@ def _resolve(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[N
             if not future.done():
                 future.set_result(None)
 
-    with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
+    with contextlib.suppress(RuntimeError):  # the loop has ended, with its requests
         loop.call_soon_threadsafe(resolve)
 
 
@@ -345,7 +346,8 @@ def _answer(connection: Connection, group: list[_Batch]) -> None:
 
 
 def _is_outage(error: Exception) -> bool:
-    # The others say that the rows were wrong, not the database; sending them again does not help.
+    # The other errors mean that the rows are wrong, not the database; sending them again is no
+    # help.
     return isinstance(error, DBAPIError) and not isinstance(
         error, IntegrityError | DataError | ProgrammingError
     )
