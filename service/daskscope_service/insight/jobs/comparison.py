@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from daskscope_service.insight.jobs import differences
+from daskscope_service.insight.jobs.code_diff import CodeDiffer
 from daskscope_service.insight.jobs.differences import Difference
 from daskscope_service.insight.jobs.summary import has_passed, longer
 from daskscope_service.insight.jobs.waterfall import Part, Spent, Work, parts
@@ -256,17 +256,13 @@ def _code(
     one: Sequence[tuple[str, str | None]], other: Sequence[tuple[str, str | None]]
 ) -> list[CodeDifference]:
     """Return how the code around the calls differs; only where it is known of both."""
-    found = []
+    found, differ = [], CodeDiffer()
     # From the innermost call outwards: one run may have sent more of them.
     pairs = zip(reversed(one), reversed(other), strict=False)
     for (_, before), (file, after) in pairs:
         if before is None or after is None or before == after:
             continue
-        lines = list(
-            difflib.unified_diff(
-                before.splitlines(), after.splitlines(), "first run", "second run", lineterm=""
-            )
-        )
+        lines = differ.diff(before, after)
         found.append(CodeDifference(file, "\n".join(lines[:_MOST_LINES]), len(lines) > _MOST_LINES))
     return found
 
