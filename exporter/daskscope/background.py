@@ -1,4 +1,4 @@
-"""A thread that handles snapshots one by one, so that the scheduler's event loop never waits."""
+"""A thread that handles items one by one, so that the scheduler's event loop never waits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from daskscope.containment import Contained
 
 Item = TypeVar("Item")
 
-#: Items that wait while the handler is busy; beyond it the oldest go, and are counted.
+#: Items that may wait while the handler is busy. Beyond it the oldest are dropped and counted.
 MAX_WAITING = 600
-#: The same in bytes, of the items whose size is given.
+#: Bytes of items that may wait, as far as their sizes are given.
 MAX_WAITING_BYTES = 16 << 20
 
 
 class Background(Generic[Item]):
     """Calls ``handle`` with each item in a daemon thread, and ``finish`` once at the end.
 
-    The thread is started at once: at interpreter exit none can be started any more, but a daemon
-    that runs goes on until the last moment. What the functions raise is counted in ``drops``.
+    The thread starts at once, because no thread can be started at interpreter exit, while a running
+    daemon thread continues until the last moment. Exceptions of the functions are counted in
+    ``drops``.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Background(Generic[Item]):
         self._thread.start()
 
     def put(self, item: Item, size: int = 0) -> None:
-        """Hand an item of ``size`` bytes over. Never waits."""
+        """Add an item of ``size`` bytes to the queue. Never waits."""
         with self._wake:
             self._items.append((item, size))
             self._bytes += size
@@ -55,7 +56,7 @@ class Background(Generic[Item]):
             self._wake.notify()
 
     def close(self) -> None:
-        """Let the thread end after what was handed over. Does not wait: see :meth:`done`."""
+        """Let the thread end once it has handled the queue. Does not wait: see :meth:`done`."""
         with self._wake:
             self._closing = True
             self._wake.notify()

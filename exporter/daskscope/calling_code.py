@@ -1,12 +1,12 @@
-"""The code around the calls that send graphs: read once per place, and out of files alone.
+"""Reads the code around the calls that send graphs, once per place, and only from files.
 
-Dask's client can read it too, but not in a program that must not notice. It looks for the source of
-each calling frame anew with each graph, which takes several times what it takes to submit a task,
-and sends all of it along: of a call at module level the whole file. And it asks every module that
-there is for its ``__file__``, which loads the lazy ones, runs their code and raises what that
-raises; imports IPython; and reads whatever a file's name stands for, a pipe as well.
+Dask's client can read it too, but with side effects on the program. For each graph it looks up the
+source of each calling frame again, which takes several times as long as submitting a task. It sends
+all of the source: for a call at module level, the whole file. It reads ``__file__`` of every
+module, which loads lazy modules and runs their code, which may raise; it imports IPython; and it
+reads any kind of file, even a pipe.
 
-So this reads the same, of the same frames, without running any code but Python's own library.
+So this module reads the same code of the same frames, and runs only Python's standard library.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from distributed.client import SourceCode
 from daskscope.containment import Contained
 from daskscope.own_code import is_of_library
 
-#: Places that are remembered, each with the code of its frames; beyond it all are read again.
+#: Places whose code is cached. Beyond it the cache is cleared.
 MAX_PLACES = 100
-#: Functions that are remembered with whether Dask ignores them; beyond it all are looked up again.
+#: Functions whose owner is cached. Beyond it the cache is cleared.
 MAX_FUNCTIONS = 500
-#: Frames of libraries, from the innermost outwards, beyond which no user's own is looked for.
+#: Innermost frames of libraries after which the search for the user's own frames ends.
 MAX_OF_LIBRARIES = 60
-#: Bytes of a file that is read: nobody has written a longer one by hand.
+#: The longest file that is read, in bytes: nobody writes a longer one by hand.
 MAX_FILE = 8 << 20
-#: Calls, one inside the other, that there has to be room for to read a file.
+#: Stack frames that must be left to read a file.
 FRAMES_TO_READ = 150
-#: The file of what IPython's magics %time and %timeit run.
+#: The file names of code that IPython's magics %time and %timeit run.
 _TIMED = ("<timed exec>", "<timed eval>", "<magic-timeit>")
-#: The file of all that is compiled from a text. From Python 3.13 on linecache has the text of
-#: ``python -c`` by this name, which is wrong for any other text.
+#: The file name of all code that is compiled from a string. Since Python 3.13 linecache has the
+#: code of ``python -c`` under this name, which is wrong for any other string.
 _OF_A_TEXT = "<string>"
 
-# Whose a function is.
+# The possible owners of a function.
 _USERS, _OF_LIBRARY, _IGNORED = object(), object(), object()
 
 _OURS = re.compile(r"daskscope(\.|$)")
@@ -56,7 +56,7 @@ _OURS = re.compile(r"daskscope(\.|$)")
 def send_calling_code(
     client: Client, frames: int, context_lines: int | None, drops: MutableMapping[str, int]
 ) -> None:
-    """Have ``client`` send the code around its calls, and remember the code of each place.
+    """Make ``client`` send the code around its calls, and cache the code of each place.
 
     This affects no other client: Dask's own setting, ``nframes``, is the whole process's, and
     another client may refuse to send code. The client sends the innermost ``frames`` frames, or
@@ -64,7 +64,7 @@ def send_calling_code(
     or all if that is None, and one more if there are more, so that the scheduler sees that it was
     cut.
 
-    If code cannot be read, the graph goes without it. Other failures are counted in ``drops``.
+    If code cannot be read, the graph is sent without it. Other failures are counted in ``drops``.
     """
     send_no_calling_code(client)
     read = getattr(client, "_get_computation_code", None)
@@ -72,7 +72,7 @@ def send_calling_code(
         return
     places = _Places(context_lines)
 
-    # An internal of Dask's: what it may be asked some day, and is not yet, it answers itself.
+    # A private method of Dask's. Calls with arguments of later versions go to the original.
     def _get_computation_code(
         stacklevel: int | None = None, nframes: int = 1, **others: Any
     ) -> Any:
@@ -93,23 +93,24 @@ def send_no_calling_code(client: Client) -> None:
 
 
 class _Places:
-    """The code of the places that graphs were sent from. Threads may share it."""
+    """The code of the places that graphs were sent from. Thread-safe."""
 
     def __init__(self, context_lines: int | None) -> None:
         self._context_lines = context_lines
         self._ignored = _Ignored([], [])
-        # With the functions that are on the stack, or others could come to have their identities.
+        # By the ids of the code objects on the stack. It stores these objects, too, because a freed
+        # object's id could be reused.
         self._known: dict[tuple[int, ...], tuple[tuple[SourceCode, ...], list[CodeType]]] = {}
 
     def code(self, frame: FrameType | None, most: int) -> tuple[SourceCode, ...]:
-        """Return the code of at most so many frames, from ``frame`` outwards; the innermost last.
+        """Return the code of at most ``most`` frames, from ``frame`` outwards; the innermost last.
 
-        Those are left out that Dask's settings ignore. If the innermost are of a library that calls
-        Dask for the user, those are left out, too, unless nothing of the user's calls them.
+        Frames that Dask's settings ignore are left out. So are innermost frames of a library that
+        calls Dask for the user, unless no user's code calls them.
         """
         if most <= 0:
             return ()
-        # With each graph: dask.config.get takes as long as all the rest of this.
+        # This runs for each graph, and dask.config.get would double its time.
         settings = dask.config.config["distributed"]["diagnostics"]["computations"]
         ignored = self._ignored
         if (
@@ -132,7 +133,7 @@ class _Places:
                     of_libraries.append(frame)
                 else:
                     break
-                # Where it is at, without having Python look up the line.
+                # The position as a bytecode offset, which is faster than a line number.
                 place += (id(code), frame.f_lasti)
             frame = frame.f_back
         stack = stack or of_libraries[:most]
@@ -162,24 +163,24 @@ class _Places:
 
 
 class _Ignored:
-    """Which frames are left out: what Dask's settings of these names say, and our own."""
+    """Decides which frames are left out: those that Dask's settings ignore, and daskscope's own."""
 
     def __init__(self, modules: Any, files: Any) -> None:
-        # Copies, or a change in place would not be seen.
+        # Copies, to detect a change in place.
         self.modules = copy(modules)
         self.files = copy(files)
-        # As Dask compiles them from its settings, which are lists.
+        # As Dask compiles them from its settings.
         self._of_module = re.compile("|".join(f"(?:{module})" for module in modules) or r"(?!)")
         either = "|".join(files)
         self._of_file = re.compile(
             rf".*[\\/]({either})([\\/]|\.pyc?$|$)|<frozen ({either})>$" if files else r"(?!)"
         )
-        #: Whose a function is, by its identity: to look it up by itself has Python hash all of it.
-        #: With the function, or another could come to have its identity.
+        #: Owners of functions by id: hashing a code object itself is slow. With the code object,
+        #: because a freed object's id could be reused.
         self.functions: dict[int, tuple[object, CodeType]] = {}
 
     def look(self, frame: FrameType) -> tuple[object, CodeType]:
-        """Find out whose the function of ``frame`` is, and remember it."""
+        """Find the owner of the function of ``frame``, and cache it."""
         if len(self.functions) >= MAX_FUNCTIONS:
             self.functions.clear()
         code, module = frame.f_code, _module(frame) or ""
@@ -199,7 +200,7 @@ class _Ignored:
 def _has_room() -> bool:
     """Return whether enough of Python's stack is left to read files.
 
-    What ends for want of it may not be able to say so but on the program's stderr.
+    Otherwise an error in a finalizer could show up on the program's stderr.
     """
     frame, left = sys._getframe(), sys.getrecursionlimit() - FRAMES_TO_READ
     while frame.f_back is not None and left > 0:
@@ -211,17 +212,17 @@ def _module(frame: FrameType | None) -> str | None:
     """Return the name of the module that ``frame`` runs in, None if it has none."""
     if frame is None:
         return None
-    # Whatever a program runs code in: it may be a dictionary of its own kind.
+    # A program may run code with a dict subclass as globals, whose methods must not run.
     name = dict.get(frame.f_globals, "__name__")
     return name if type(name) is str else None
 
 
 def _is_outermost(frame: FrameType) -> bool:
-    """Return whether what called ``frame`` is of no interest, or nobody knows what it is."""
+    """Return whether the callers of ``frame`` are of no interest, or unknown."""
     if frame.f_back is None:
         return False
     module = _module(frame.f_back)
-    # What runs pytest-xdist, and what runs a notebook's cells.
+    # The modules that run pytest-xdist and a notebook's cells.
     return (
         module is None
         or module == "__channelexec__"
@@ -231,19 +232,19 @@ def _is_outermost(frame: FrameType) -> bool:
 
 
 def _source(frame: FrameType) -> SourceCode | None:
-    """Return the source of what ``frame`` runs, as Dask's client has it; None if it is not known.
+    """Return the source of the function that ``frame`` runs, in Dask's form; None if unknown.
 
-    That is the function's, or the whole file's.
+    At module level it is the source of the whole file.
     """
     code = frame.f_code
     line = frame.f_lineno or code.co_firstlineno
     try:
         lines = _lines(frame)
-        # What %timeit runs is in a function that nobody wrote.
+        # %timeit wraps the code in a function of its own.
         if code.co_name != "<module>" and code.co_filename != "<magic-timeit>" and lines:
             lines = inspect.getblock(lines[code.co_firstlineno - 1 :])
     except (OSError, SyntaxError, ValueError, tokenize.TokenError):
-        # It was deleted meanwhile, or edited, or it is no text.
+        # The file was deleted or edited meanwhile, or is no text.
         return None
     if not lines:
         return None
@@ -256,21 +257,21 @@ def _source(frame: FrameType) -> SourceCode | None:
 
 
 def _lines(frame: FrameType) -> list[str]:
-    """Return the lines of the file that ``frame`` runs, of a notebook's cell, or the like."""
+    """Return the lines of the file, or notebook cell, that ``frame`` runs."""
     file = frame.f_code.co_filename
     kept = linecache.cache.get(file)
     if file == _OF_A_TEXT and not _is_of_main(frame):
         return _cell(file)
     if kept is not None and len(kept) == 4 and kept[1] is None:
-        return list(kept[2])  # Of no file: a notebook's cell.
+        return list(kept[2])  # No file, but a notebook's cell.
     if file.startswith("<") and file.endswith(">"):
-        # Python keeps no file for it. What doctest runs it knows nevertheless.
+        # No file, but linecache knows the code that doctest runs.
         return linecache.getlines(file) or _cell(file)
     try:
         found = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return _zipped(frame)
-    # A pipe would be read at the cost of the program, and may never end.
+    # Reading a pipe would take data from the program, and might never end.
     if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
         return []
     with tokenize.open(file) as opened:
@@ -293,7 +294,7 @@ def _zipped(frame: FrameType) -> list[str]:
 
 
 def _cell(file: str) -> list[str]:
-    """Return the lines of the cell that IPython runs, if there is one, as ``file`` counts them."""
+    """Return the lines of the cell that IPython runs, if any, in the line numbering of ``file``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:
@@ -302,19 +303,19 @@ def _cell(file: str) -> list[str]:
     if file not in _TIMED or not lines:
         return lines
     if lines[0].startswith("%%"):
-        return lines[1:]  # what is timed begins after the magic
+        return lines[1:]  # the timed code begins after the magic
     timed = [line for line in lines if "%time" in line]
-    return timed if len(timed) == 1 else []  # of two, nobody knows which it is
+    return timed if len(timed) == 1 else []  # if there are two, it is not known which one runs
 
 
 def _sendable(text: str) -> str:
-    # A lone surrogate, as of a file name that is no text, could not be sent on.
+    # A lone surrogate, as in an undecodable file name, could not be sent.
     return text.encode(errors="replace").decode()
 
 
 def _around(source: SourceCode, lines: int) -> SourceCode:
-    """Return Dask's ``source`` of a frame with that many lines before its call and after it."""
-    # Not splitlines(): a form feed ends no line of Python.
+    """Return Dask's ``source`` of a frame, cut to ``lines`` lines before and after its call."""
+    # Not splitlines(): a form feed does not end a line of Python.
     text = source.code.removesuffix("\n").split("\n")
     called = min(max(source.lineno_relative, 0), len(text) - 1)
     first = max(called - lines, 0)

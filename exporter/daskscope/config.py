@@ -1,4 +1,4 @@
-"""Settings: from Dask's configuration to one immutable, checked value."""
+"""Reads the settings from Dask's configuration into one immutable, checked value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskscope.protocol import MAX_NAME, NO_CURRENCY, PRICED
 from daskscope.slow_patterns import why_slow
 from daskscope.version import __version__
 
-#: Beyond it a price is a mistake.
+#: A higher price is taken for a mistake.
 MAX_PRICE = 1e9
 
 
@@ -75,7 +75,7 @@ def settings(**overrides: Any) -> Settings:
     Raises
     ------
     ConfigurationError
-        A setting has the wrong type or makes no sense, or something names no setting.
+        A setting has the wrong type, is invalid or is unknown.
     """
     values = configured()
     known = {argument_name(path): path for path in values}
@@ -90,7 +90,7 @@ def settings(**overrides: Any) -> Settings:
 
 
 def path_of(name: str) -> str:
-    """Return what a field of :class:`Settings` is called in ``daskscope.yaml``."""
+    """Return the name in ``daskscope.yaml`` of a field of :class:`Settings`."""
     paths = {
         argument_name(path.removeprefix("computation.")).replace("__", "_"): path
         for path, _ in leaves()
@@ -99,24 +99,24 @@ def path_of(name: str) -> str:
 
 
 def by_name(chosen: Settings) -> dict[str, Any]:
-    """Return settings as a client sends them to its scheduler, which may have another daskscope.
+    """Return settings as a client sends them to its scheduler, which may run another daskscope.
 
-    The standard library's values alone. Pickled as they are, they would be taken by their place:
-    where the other version has two switches in another order, one for the other.
+    It contains only values of the standard library. A pickled :class:`Settings` would be read by
+    position, so a version with another order of fields would confuse two switches.
     """
     return asdict(chosen)
 
 
 def of_client(sent: Mapping[str, Any], version: str) -> Settings:
-    """Return what a client of that ``version`` of daskscope sent by :func:`by_name`.
+    """Return the settings that a client of that ``version`` of daskscope sent by :func:`by_name`.
 
-    What it does not know has the default here, but for what sends something: its user cannot have
-    refused that.
+    Settings that the client does not know get their default here. But switches that send data are
+    off, because the client's user could not refuse them.
 
     Raises
     ------
     ConfigurationError
-        It has a setting that there is not here, and that may be a refusal.
+        The client has a setting that is unknown here. It may be an opt-out.
     """
     values: dict[str, Any] = {
         name: False if default is True else default
@@ -175,8 +175,8 @@ def _checked(values: Mapping[str, Any]) -> Settings:
 def in_force(chosen: Settings) -> dict[str, str]:
     """Return the settings that decide what is sent, as texts, by their names in ``daskscope.yaml``.
 
-    Not among them is what has a field of its own, and what names places or secrets: ``endpoint``,
-    ``token``, ``spool``, ``scrub``.
+    Settings that have a field of their own in rows are left out. So are those that contain
+    addresses, paths or secrets: ``endpoint``, ``token``, ``spool``, ``scrub``.
     """
 
     def seconds(value: float) -> str:
@@ -211,11 +211,11 @@ def _endpoint(values: Mapping[str, Any]) -> str:
         raise _wrong("endpoint", value, right)
     try:
         parts = urlsplit(value)
-        has_port = parts.port != 0  # to read it is to check it
+        has_port = parts.port != 0  # reading the port checks it
     except ValueError:
         raise _wrong("endpoint", value, right) from None
     if "@" in parts.netloc:
-        # Not the value itself: it is logged, and shown in notebooks.
+        # Without the value: the message is logged and shown in notebooks.
         raise ConfigurationError(
             "daskscope.endpoint holds a user or a password; it must be an address without "
             "them: daskscope.token is what authenticates"
@@ -231,21 +231,21 @@ def _text_or_none(values: Mapping[str, Any], path: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        # Not the value itself: this may be a token.
+        # Without the value: it may be a token.
         raise _wrong(path, type(value).__name__, "a string or null")
     return value.strip()
 
 
 def _name_or_none(values: Mapping[str, Any], path: str) -> str | None:
     value = values[path]
-    # Of a variable's or a file's text Dask makes a number where it can: 2024.
+    # Dask turns texts in variables and files into numbers if it can: 2024.
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return _text_or_none(values, path)
 
 
 def _mapping(value: Any, read: Callable[[str], Any]) -> Any:
-    """Return a mapping that a text holds as YAML: a variable's, which Dask leaves as it is."""
+    """Return the mapping in a YAML text: Dask does not parse a variable that contains one."""
     if not isinstance(value, str):
         return value
     try:
@@ -255,8 +255,8 @@ def _mapping(value: Any, read: Callable[[str], Any]) -> Any:
 
 
 def _texts_alone(text: str) -> Any:
-    # Without types: 1.10 stays what it is.
-    return yaml.load(text, yaml.BaseLoader)  # noqa: S506 - it makes nothing but texts
+    # Without types, so that 1.10 stays "1.10".
+    return yaml.load(text, yaml.BaseLoader)  # noqa: S506 - it creates only strings
 
 
 def _flag(values: Mapping[str, Any], path: str) -> bool:
@@ -337,7 +337,7 @@ def _prices(values: Mapping[str, Any]) -> protocol.Prices | None:
 
 
 def _spool_directory(values: Mapping[str, Any]) -> str | None:
-    # As it stands: the folder is on the scheduler's machine, these settings may be a client's.
+    # Unchecked: the folder is on the scheduler's machine, but a client may be reading the settings.
     value = values["spool.directory"]
     if value is not None and not isinstance(value, str):
         raise _wrong("spool.directory", value, 'a folder, null, or "" for none')

@@ -1,7 +1,7 @@
-"""The file in Dask's configuration folder that ``daskscope login`` writes, and nobody else.
+"""The file in Dask's configuration folder that only ``daskscope login`` writes.
 
-Dask merges all YAML files of its folder, by default ``~/.config/dask``, so other settings have
-their place in other files there.
+Dask merges all YAML files of its folder, by default ``~/.config/dask``, so other settings belong in
+other files there.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _BY_HAND = (
 
 
 def own_file() -> Path:
-    """Return the file that a login is written to. Dask reads it when it starts.
+    """Return the path of the file that a login writes. Dask reads the file when it starts.
 
     Raises
     ------
     ConfigurationError
-        It may not be replaced: ``DASK_CONFIG`` names a file of the user's, or the user has put
-        other settings into it.
+        The file must not be replaced: ``DASK_CONFIG`` names a file of the user's, or the file
+        contains other settings of the user.
     """
     place = Path(dask.config.PATH).expanduser()
     if place.is_file() or (not place.exists() and place.suffix in (".yaml", ".yml")):
@@ -57,14 +57,14 @@ def own_file() -> Path:
 
 
 def write(file: Path, *, endpoint: str, token: str) -> None:
-    """Write a login to ``file``, at once or not at all, for its owner's eyes only.
+    """Write a login to ``file`` atomically, readable by its owner only.
 
     Raises
     ------
     ConfigurationError
-        It cannot be written.
+        The file cannot be written.
     """
-    target = Path(os.path.realpath(file))  # a link stays one
+    target = Path(os.path.realpath(file))  # keeps a symbolic link
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def write(file: Path, *, endpoint: str, token: str) -> None:
 
 
 def in_force(key: str) -> Any:
-    """Return a setting as a program that starts now would have it."""
+    """Return the value of a setting in a program that starts now."""
     return dask.config.get(f"{_SECTION}.{key}", None, config=dask.config.collect(dask.config.paths))
 
 
@@ -101,7 +101,7 @@ def _read(file: Path) -> str:
 
 
 def _is_ours(text: str) -> bool:
-    """Return whether nothing is lost if a login replaces a file of that ``text``."""
+    """Return whether a login can replace a file with that ``text`` without losing settings."""
     rest = text.removeprefix(_HEADER)
     if "#" in rest:
         return False

@@ -1,8 +1,7 @@
-"""The one guard around what daskscope does in other people's threads: it counts what fails, and
-whoever is observed goes on as if nobody looked.
+"""Guards daskscope's code in Dask's and users' threads: errors are counted and not passed on.
 
-This file is also sent to workers, as text, in front of what runs there.
-So it needs nothing but the standard library.
+This file is also sent to workers, as text, before the code that runs there. So it uses only the
+standard library.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 
-#: What a contained error is counted as.
+#: The name under which a contained error is counted.
 INTERNAL_ERROR = "internal error"
 
 
 class Contained:
-    """Contains errors of daskscope's own, and counts each in ``drops`` as an internal error.
+    """Contains errors of daskscope's own code, and counts each in ``drops`` as an internal error.
 
-    As a context manager around one thing that is noted, on an event loop or in a thread of ours::
+    As a context manager, on an event loop or in a thread of ours::
 
         with self._contained:
             self._failures.add(...)
 
-    As a wrapper of a function that the user's code runs through, which then returns ``otherwise``::
+    As a wrapper of a function that user code calls, and that returns ``otherwise`` on an error::
 
         hook = contained.around(hook, otherwise=())
 
-    Nothing is logged. What is no :class:`Exception` goes on its way: ``KeyboardInterrupt``,
-    ``SystemExit``, a cancellation. So does what the user's own signal handler raises, a timeout for
-    one. One instance serves all threads, and may be entered again inside itself.
+    Nothing is logged. These are passed on: exceptions that are no :class:`Exception`, such as
+    ``KeyboardInterrupt``, ``SystemExit`` and a cancellation, and exceptions of the user's own
+    signal handlers, such as a timeout. One instance serves all threads, and is reentrant.
 
-    Without ``drops`` nothing is counted: for errors of others, which are to be expected.
+    Without ``drops`` nothing is counted: for expected errors of other code.
     """
 
     __slots__ = ("_drops",)
@@ -48,7 +47,7 @@ class Contained:
         self._drops = drops
 
     def __enter__(self) -> None:
-        """Begin to contain."""
+        """Do nothing."""
 
     def __exit__(
         self,
@@ -56,20 +55,21 @@ class Contained:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        """Count an error, and end it here."""
+        """Count and suppress an error."""
         return isinstance(error, Exception) and _counted(error, self._drops)
 
     def around(
         self, function: Callable[Parameters, Result], *, otherwise: Other
     ) -> Callable[Parameters, Result | Other]:
-        """Return ``function``, contained, which returns ``otherwise`` where it fails.
+        """Return a wrapper of ``function`` that returns ``otherwise`` if ``function`` fails.
 
-        Safe at any depth: it takes one frame of the caller's stack, and no more to fail.
+        It is safe at any stack depth: it takes one more frame, and handles an error without
+        another.
         """
 
         @wraps(function)
         def contained(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result | Other:
-            # No with-statement: where no frame is left, it would fail before it began.
+            # No with-statement, which would fail before the call if no frame is left.
             try:
                 return function(*args, **kwargs)
             except Exception as error:
@@ -77,7 +77,7 @@ class Contained:
                     if not _counted(error, self._drops):
                         raise
                 except RecursionError:
-                    pass  # There was no room to count it.
+                    pass  # No frame is left to count it.
                 return otherwise
 
         return contained
@@ -86,8 +86,8 @@ class Contained:
 def contain(error: Exception, drops: MutableMapping[str, int] | None = None) -> None:
     """Contain an ``error`` that an ``except`` clause has caught, and count it in ``drops``.
 
-    For what runs so often that a :class:`Contained` would cost too much, and for what goes another
-    way on an error. One that is not ours to contain is raised again.
+    For code that runs too often for a :class:`Contained`, or that handles errors itself. An error
+    that must be passed on is raised again.
     """
     if not _counted(error, drops):
         raise error
@@ -100,9 +100,9 @@ def guarded(
     *arguments: object,
     **options: object,
 ) -> Result | Other:
-    """Return what ``call`` returns or, where it fails, ``otherwise``, and count it in ``drops``.
+    """Return what ``call`` returns or, if it fails, ``otherwise``, and count that in ``drops``.
 
-    For what is a part of something else, such as a task's name: an error costs that part alone.
+    For a part of something else, such as a task's name: an error costs only that part.
     """
     try:
         return call(*arguments, **options)
@@ -116,7 +116,7 @@ def each_guarded(
 ) -> tuple[Result, ...]:
     """Return what ``call`` returns for each of ``items``, without those for which it fails.
 
-    For rows: an error costs the row that it is about, and is counted in ``drops``.
+    For rows: an error costs only its own row, and is counted in ``drops``.
     """
     results = []
     for item in items:
@@ -128,8 +128,8 @@ def each_guarded(
 
 
 def _counted(error: Exception, drops: MutableMapping[str, int] | None) -> bool:
-    """Count ``error``. Return False, and do not, if it is not ours to contain."""
-    # Where there is neither stack nor memory left, nothing can be found out.
+    """Count ``error`` and return True; return False, without counting, if it must be passed on."""
+    # Without stack or memory left, the check is impossible.
     if not isinstance(error, (RecursionError, MemoryError)) and _is_of_signal_handler(error):
         return False
     if drops is not None:
@@ -139,9 +139,9 @@ def _counted(error: Exception, drops: MutableMapping[str, int] | None) -> bool:
 
 
 def _is_of_signal_handler(error: Exception) -> bool:
-    """Return whether one of the handlers of this process for signals has raised ``error``.
+    """Return whether a signal handler of this process has raised ``error``.
 
-    Python runs them between any two steps of the main thread, ours as well.
+    Python runs signal handlers between any two steps of the main thread, also inside our code.
     """
     if threading.current_thread() is not threading.main_thread():
         return False

@@ -1,7 +1,7 @@
 """Cuts long texts in the middle, so that their beginning and end stay.
 
-This file is also sent to the workers, as text, before ``daskscope.worker_logs``: it needs nothing
-but a Python as old as distributed takes.
+This file is also sent to the workers, as text, before ``daskscope.worker_logs``. So it uses only
+the standard library, and runs on any Python that distributed supports.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ _FRAME = '\n  File "'
 
 
 def without_middle(text: str, limit: int) -> str:
-    """Return a traceback, of at most ``limit`` characters: its beginning, and more of its end.
+    """Return a traceback cut to ``limit`` characters: some of its beginning, more of its end.
 
-    Where it was raised stands at its end, and what set it going at its beginning. Whole frames go,
-    or whole lines where there are none: what a cut goes through could be half a secret.
+    The error is at its end, the outermost call at its beginning. Whole frames are removed, or whole
+    lines if there are no frames, because a cut could leave half a secret, which scrubbing would
+    miss.
     """
     if len(text) <= limit:
         return text

@@ -1,4 +1,4 @@
-"""The settings and their defaults, and what users wrote below ``daskscope:``.
+"""The settings with their defaults, and the values that users set below ``daskscope:``.
 
 ``daskscope.yaml`` beside this file lists every setting with its default and its meaning.
 """
@@ -42,8 +42,8 @@ def configured() -> dict[str, Any]:
     Raises
     ------
     ConfigurationError
-        Something there names no setting, or is a value where settings belong: it may be meant as a
-        refusal, and is not to be passed over.
+        A setting is unknown, or a value stands where a group of settings belongs. daskscope never
+        ignores either, because it may be a misspelled opt-out.
     """
     return dict(_values(dask.config.get("daskscope", None), DEFAULTS, ""))
 
@@ -54,7 +54,7 @@ def _values(found: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tu
         return
     if not isinstance(found, Mapping):
         where = f"daskscope.{prefix}".rstrip(".")
-        # Not a text itself: it may be a token.
+        # Without a string's value: it may be a token.
         shown = (
             repr(found) if isinstance(found, bool | int | float) else f"a {type(found).__name__}"
         )
@@ -76,16 +76,16 @@ def _values(found: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tu
 
 
 def _is_section(default: Any) -> bool:
-    # An empty mapping is a setting whose value is one.
+    # A default that is an empty mapping is a setting, not a section.
     return isinstance(default, Mapping) and bool(default)
 
 
 def _add_defaults() -> None:
-    """Add the defaults to Dask's configuration, where what users wrote stays."""
+    """Add the defaults to Dask's configuration without changing users' values."""
     found = copy.deepcopy(dask.config.config.get("daskscope"))
     dask.config.update_defaults({"daskscope": DEFAULTS})
-    # Dask lets a default that is a mapping replace a single value: ``logs: false`` would be gone,
-    # and tags that a variable holds as a text.
+    # In Dask a default that is a mapping replaces a single value, such as ``logs: false``, or tags
+    # that a variable contains as text. Restore these.
     if found is not None and not isinstance(found, Mapping):
         dask.config.config["daskscope"] = found
     elif found is not None:
@@ -99,7 +99,7 @@ def _put_back(
         section = defaults.get(str(key).replace("_", "-"))
         if not isinstance(section, Mapping):
             continue
-        if value is None and key != "prices":  # Dask reads None of a variable that says none
+        if value is None and key != "prices":  # Dask reads the text none as None
             continue
         name = dask.config.canonical_name(str(key), config)
         if isinstance(value, Mapping):

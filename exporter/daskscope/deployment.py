@@ -1,7 +1,7 @@
 """How and where a process was started: batch jobs, pods, Dask Gateway, JupyterHub.
 
-This file is also sent to the workers, as text, for ``daskscope.worker_process``, and needs nothing
-but the standard library. It reads identifiers only, and nothing else of the environment.
+This file is also sent to the workers, as text, for ``daskscope.worker_process``, so it uses only
+the standard library. It reads identifiers only, and nothing else from the environment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-#: The most characters of each: ``daskscope.protocol.MAX_NAME``, which workers may lack.
+#: The most characters of a value: ``daskscope.protocol.MAX_NAME``, which workers may lack.
 MAX_VALUE = 300
 
-#: What is read, and the variables that say it: the first one that is set.
+#: Each name, and the environment variables that may contain its value: the first that is set
+#: counts.
 _NAMES: dict[str, tuple[str, ...]] = {
     "gateway.cluster.name": ("DASK_GATEWAY_CLUSTER_NAME",),
     "slurm.job.id": ("SLURM_JOB_ID", "SLURM_JOBID"),
@@ -33,15 +34,15 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "jupyterhub.server.name": ("JUPYTERHUB_SERVER_NAME",),
 }
 
-# Their names are common ones: they count only beside a variable that none but the system sets.
+# These variables have common names, so they count only if a variable specific to SGE is set.
 _SGE: dict[str, tuple[str, ...]] = {
     "sge.job.id": ("JOB_ID",),
     "sge.job.name": ("JOB_NAME",),
     "sge.queue.name": ("QUEUE",),
 }
 _KUBERNETES: dict[str, tuple[str, ...]] = {
-    # Of the downward API, under the names that charts and operators use. A pod's host name is its
-    # own name, unless it shares the node's network.
+    # Values of Kubernetes' downward API, in the variables that charts and operators use. A pod's
+    # host name is its own name, unless it shares the node's network.
     "k8s.pod.name": ("POD_NAME", "K8S_POD_NAME", "MY_POD_NAME", "HOSTNAME"),
     "k8s.namespace.name": ("POD_NAMESPACE", "K8S_NAMESPACE", "MY_POD_NAMESPACE"),
     "k8s.node.name": ("NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"),
@@ -57,7 +58,7 @@ _CONDOR_ID = re.compile(r"^\s*(ClusterId|ProcId)\s*=\s*(\d+)\s*$", re.MULTILINE)
 
 
 def deployment_here() -> dict[str, str]:
-    """Return how and where this process was started. Reads files where a system writes one."""
+    """Return how and where this process was started. Reads files of Kubernetes and HTCondor."""
     return deployment_of(
         os.environ, _text(_NAMESPACE_FILE), _text(os.environ.get(_CONDOR_FILE) or "")
     )
@@ -66,10 +67,10 @@ def deployment_here() -> dict[str, str]:
 def deployment_of(
     variables: Mapping[str, str], namespace: str | None = None, condor_job: str | None = None
 ) -> dict[str, str]:
-    """Return what environment ``variables`` say of how and where a process was started.
+    """Return how and where a process was started, by names such as ``slurm.job.id``.
 
-    By names such as ``slurm.job.id``. ``namespace`` is what Kubernetes says in a file, and
-    ``condor_job`` what HTCondor does.
+    ``variables`` are environment variables, ``namespace`` is the content of Kubernetes' file, and
+    ``condor_job`` the content of HTCondor's.
     """
     known = dict(_NAMES)
     if "SGE_ROOT" in variables or "SGE_CELL" in variables:
@@ -82,7 +83,7 @@ def deployment_of(
         for name, keys in known.items()
     }
     if job := found["lsf.job.name"]:
-        # Where nobody named it, LSF has the whole command line, with its arguments.
+        # For a job without a name, LSF gives the whole command line, with its arguments.
         found["lsf.job.name"] = job.split()[0] if job.split() else None
     with suppress(ValueError, OverflowError, OSError):
         ends = datetime.fromtimestamp(int(variables.get("SLURM_JOB_END_TIME", "")), UTC)

@@ -11,7 +11,7 @@
         ├── NotFound              404: no such cluster, computation, … in this workspace
         └── ServiceTooOld         it does not know what was asked: upgrade the service
 
-Nothing of this is ever raised into a scheduler: there, trouble is counted and warned of once.
+None of these is ever raised into a scheduler: there, errors are counted and logged once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from __future__ import annotations
 def install_with(*extras: str) -> str:
     """Return the command that adds ``extras`` of this package.
 
-    It names a path: daskscope is in no package index yet, and a package of that name would be
-    somebody else's.
+    The command names a path, because daskscope is in no package index yet: a package of that name
+    there would be somebody else's.
     """
     path = f"pip install '/path/to/daskscope[{','.join(extras)}]'"
     return f"{path}, with the path of daskscope's repository"
@@ -50,7 +50,7 @@ class NotMeasured(DaskscopeError):
 class ServiceError(DaskscopeError):
     """The service refused or failed.
 
-    ``status`` is the HTTP status, or None where no answer came.
+    ``status`` is the HTTP status; None if there was no answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -71,4 +71,4 @@ class NotFound(ServiceError):
 
 
 class ServiceTooOld(ServiceError):
-    """The service is of an older version, which does not know what was asked."""
+    """The service's version is too old for the request."""

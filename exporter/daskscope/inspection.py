@@ -18,12 +18,12 @@ NOT_REGISTERED = "Call daskscope.register(), or start the scheduler with --prelo
 
 
 def explain(client: Client | None = None) -> Any:
-    """Return what is sent from the cluster of ``client``: not described, but made.
+    """Return the actual data that the cluster of ``client`` sends.
 
-    The cluster reports itself once more, as at every interval. What it reports, and the latest rows
-    that it reported before, goes the way to the service and to OpenTelemetry again, up to where it
-    would leave; once with the settings in force, and once with each switch turned off. What differs
-    is what the switch sends.
+    The cluster takes a snapshot, as at every interval. The snapshot and the latest rows sent before
+    are processed for the service and for OpenTelemetry up to the point of sending: once with the
+    settings in force, and once with each switch turned off. The difference is the data that the
+    switch sends.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ def explain(client: Client | None = None) -> Any:
     -------
     Explanation
         Its repr is an overview; ``print()`` shows all of it. ``explanation["events.allow"]`` is the
-        :class:`~daskscope.explanation.report.Part` of a switch, with what it sends and how many
-        bytes, and ``explanation["always"]`` what no switch leaves out. Neither token nor secrets
-        are in it. Where the cluster is not registered, ``problem`` says so. An awaitable of it
-        for an asynchronous client.
+        :class:`~daskscope.explanation.report.Part` of a switch, with its data and sizes in bytes.
+        ``explanation["always"]`` is the data that is sent whatever the switches are. It contains
+        neither the token nor secrets. If the cluster is not registered, ``problem`` says so. For an
+        asynchronous client, an awaitable is returned.
 
     Raises
     ------
@@ -54,7 +54,8 @@ def explain(client: Client | None = None) -> Any:
 
 async def _explain(client: Client) -> Explanation:
     try:
-        # By name, functions of the standard library alone, as in register().
+        # Only functions of the standard library, which pickle by name: the scheduler may lack
+        # daskscope.
         await client._run_on_scheduler(
             asyncio.to_thread, importlib.import_module, "daskscope.inspection"
         )
@@ -67,7 +68,7 @@ async def _explain(client: Client) -> Explanation:
 
 
 async def explain_here(dask_scheduler: Scheduler) -> Explanation:
-    """Return what is sent from this cluster now; runs on the scheduler."""
+    """Return the data that this cluster sends now; runs on the scheduler."""
     plugin = dask_scheduler.plugins.get(NAME)
     if plugin is None:
         return Explanation(problem=f"nobody has registered it. {NOT_REGISTERED}")

@@ -1,6 +1,6 @@
-"""Installs daskscope where a scheduler runs: this copy of it, with pip, in a process of its own.
+"""Installs this copy of daskscope in a scheduler's environment, with pip in a separate process.
 
-The copy is a wheel, made of the installed package, so that no package index is needed for it:
+The copy is a wheel made of the installed package, so no package index is needed for it:
 https://packaging.python.org/specifications/binary-distribution-format.
 """
 
@@ -30,16 +30,16 @@ NAME = f"daskscope-{__version__}-py3-none-any.whl"
 
 _INFO = f"daskscope-{__version__}.dist-info"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: daskscope\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-#: A file's time in the archive: the same package makes the same wheel.
+#: The time of all files in the archive, so that the same package makes the same wheel.
 _TIME = (2020, 1, 1, 0, 0, 0)
 
 #: Seconds that pip may take.
 DEADLINE = 600.0
-#: Lines of pip's that are shown when it fails, and characters.
+#: Lines and characters of pip's output that are shown if it fails.
 LAST_LINES = 15
 MAX_SHOWN = 2_000
 
-#: These run there already: pip may not put others in their place.
+#: Packages that the scheduler already uses: pip must not change their versions.
 _STAY = ("dask", "distributed")
 
 #: Installs the wheel that it reads. Its arguments are the wheel's name, and further requirements.
@@ -56,10 +56,10 @@ with tempfile.TemporaryDirectory() as folder:
 async def install_on_scheduler(client: Client) -> None:
     """Install this copy of daskscope where the scheduler of ``client`` runs.
 
-    The client sends its own files, as a wheel: pip looks for no package of that name, which a
-    stranger could have put into an index. It does look for what daskscope needs, by its own
-    settings there (``PIP_INDEX_URL``, its configuration file). What the scheduler runs of Dask
-    stays as it is. Neither its event loop nor its tasks wait. Workers need nothing.
+    The client sends its own files as a wheel, so pip does not look for a package of that name,
+    which a stranger could have put into an index. pip does fetch daskscope's dependencies, by its
+    own settings there (``PIP_INDEX_URL``, its configuration file). The scheduler's versions of Dask
+    do not change. Neither its event loop nor its tasks wait. Workers need no installation.
 
     Raises
     ------
@@ -70,7 +70,7 @@ async def install_on_scheduler(client: Client) -> None:
         wheel = _own_wheel()
     except (LookupError, OSError) as error:
         raise _failed(client, str(error)) from None
-    # All by name, functions of the standard library alone: nothing of ours is there yet.
+    # Only functions of the standard library, which pickle by name: daskscope is not there yet.
     on_scheduler: Any = client._run_on_scheduler
     python = await on_scheduler(asyncio.to_thread, getattr, sys, "executable")
     requirements = []
@@ -90,20 +90,21 @@ async def install_on_scheduler(client: Client) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise _failed(client, str(error)) from None
     if done.returncode:
-        # The addresses that pip names may hold credentials.
+        # Addresses in pip's output may contain credentials.
         said = done.stdout.decode("utf-8", "replace")
         lines = Scrubber().scrub(said, len(said) + 1).splitlines()[-LAST_LINES:]
         raise _failed(client, "\n    ".join(["pip says:", *lines])[-MAX_SHOWN:])
     if await on_scheduler(asyncio.to_thread, getattr, site, "ENABLE_USER_SITE"):
-        # Where pip may not write to the others. It may not have been there when Python started.
+        # pip installs here if it may not write elsewhere. The folder may not have existed at
+        # Python's start.
         users = await on_scheduler(asyncio.to_thread, site.getusersitepackages)
         await on_scheduler(asyncio.to_thread, site.addsitedir, users)
-    # What Python saw in its folders before is out of date.
+    # Python's cached listings of its folders are out of date.
     await on_scheduler(asyncio.to_thread, importlib.invalidate_caches)
 
 
 def not_seen(client: Client, reason: ImportError) -> NotOnScheduler:
-    """Return what to say where daskscope cannot be imported though pip has installed it."""
+    """Return the error for a daskscope that pip has installed but that cannot be imported."""
     return NotOnScheduler(
         f"pip installed daskscope {__version__} in the environment of the scheduler at "
         f"{address_of(client)}, but the scheduler's process cannot import it ({reason}); "
@@ -112,7 +113,7 @@ def not_seen(client: Client, reason: ImportError) -> NotOnScheduler:
 
 
 def address_of(client: Client) -> str:
-    """Return the address of a client's scheduler, for people."""
+    """Return the address of a client's scheduler, for messages."""
     return str(client.scheduler.address) if client.scheduler else ""
 
 
@@ -124,9 +125,9 @@ def _failed(client: Client, why: str) -> NotOnScheduler:
 
 
 def _own_wheel() -> bytes:
-    """Return a wheel of what schedulers import: the package ``daskscope`` without the service.
+    """Return a wheel of the package ``daskscope``, without the service.
 
-    Raises LookupError where the package has no metadata, or its files cannot be read.
+    Raise LookupError if the package has no files or metadata.
     """
     folder = Path(__file__).parent
     files = {

@@ -1,11 +1,10 @@
-"""Calls a function before an IPython kernel ends that has a cluster in its process.
+"""Calls a function before an IPython kernel with a cluster in its process ends.
 
-ipykernel ends its children before itself; Dask's nannies start the workers again, so that it never
-comes to its end and is killed: nothing that is registered with :mod:`atexit` is called.
+ipykernel ends its child processes before itself. Dask's nannies start the workers again, so the
+kernel never ends and is killed, and functions registered with :mod:`atexit` are not called.
 
-Signals are left alone. A handler in Python runs only once the main thread is back from what it does
-in C, so that a program which a signal ends at once, by default, would go on for as long as that
-takes.
+No signal handler is used: a Python handler runs only after the main thread returns from C code, so
+it would delay the end of a program that a signal ends at once by default.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _waiting: dict[object, Callable[[], None]] = {}
 def before_kernel_ends(
     call: Callable[[], None], drops: MutableMapping[str, int]
 ) -> Callable[[], None]:
-    """Have ``call`` called when this process's kernel is asked to shut down, or to restart, in
-    whichever thread that is. Return what takes that back. What it raises is counted in ``drops``.
+    """Call ``call`` when this process's kernel is asked to shut down or restart, in any thread.
 
-    Where there is no kernel nothing is done.
+    Return a function that cancels this. Exceptions of ``call`` are counted in ``drops``. Without a
+    kernel nothing is done.
     """
     kernel = _kernel()
     if kernel is None:
@@ -38,7 +37,7 @@ def before_kernel_ends(
     def take_back() -> None:
         _waiting.pop(key, None)
         ours = kernel.do_shutdown
-        # Another may have put itself in front; then it stays, and does nothing.
+        # If other code has replaced it since, ours stays and does nothing.
         if not _waiting and isinstance(ours, _Shutdown):
             kernel.do_shutdown = ours.original
 
@@ -46,7 +45,7 @@ def before_kernel_ends(
 
 
 class _Shutdown:
-    """Stands in for a kernel's ``do_shutdown``: does just what that does, but a little later."""
+    """Replaces a kernel's ``do_shutdown``: runs the waiting calls, then the original."""
 
     def __init__(self, original: Callable[..., Any]) -> None:
         self.original = original
@@ -61,6 +60,6 @@ def _kernel() -> Any:
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell = None if get_ipython is None else get_ipython()
     kernel = getattr(shell, "kernel", None)
-    # One that is embedded into a program ends, and the program goes on.
+    # If an embedded kernel ends, the program goes on.
     embedded = sys.modules.get("__main__") is not getattr(shell, "user_module", None)
     return None if embedded or not hasattr(kernel, "do_shutdown") else kernel

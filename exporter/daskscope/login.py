@@ -1,7 +1,7 @@
-"""``daskscope login``: gets a token from the service, in the name of the user who allows it.
+"""``daskscope login``: gets a token from the service, for the user who approves it.
 
-The device authorization grant of OAuth (RFC 8628): the user opens a page of the service, in any
-browser, and allows it, while this program polls.
+It uses the device authorization grant of OAuth (RFC 8628): the user opens a page of the service in
+any browser and approves the request, while this program polls.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from daskscope.delivery.http import Session, watched
 from daskscope.errors import AccessDenied, ConfigurationError, ServiceError, ServiceUnreachable
 from daskscope.version import __version__
 
-#: What a token is asked to do where nothing is said: send data, and see it.
+#: The default scopes of a token: send data, and read it.
 SCOPES = ("ingest", "read")
 
 #: Seconds: to connect, and to wait for an answer.
 _TIMEOUT = (5.0, 30.0)
 
-#: Seconds between two polls, where the service does not say, and the most that it may ask for.
+#: Default seconds between two polls, and the most that the service may ask for.
 _INTERVAL = 5.0
 _LONGEST_INTERVAL = 60.0
 _SLOWER = 5.0
 
-#: The longest that a code is waited for.
+#: The longest wait for the user's approval, in seconds.
 _SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What the user has to do: open ``url`` and compare ``code``, within ``seconds``."""
+    """What the user must do: open ``url`` and compare ``code``, within ``seconds``."""
 
     url: str
     code: str
@@ -53,7 +53,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The result of a login. ``overruled``: another place of Dask's configuration has priority."""
+    """The result of a login. ``overruled``: another part of Dask's configuration has priority."""
 
     token_id: str
     workspace: str
@@ -69,22 +69,22 @@ def log_in(
     scopes: Sequence[str] = SCOPES,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Login:
-    """Get a token and write it into a file of the user's folder of Dask's configuration.
+    """Get a token and write it to a file in the user's folder of Dask's configuration.
 
-    ``url`` is the service's address; None for the one in Dask's configuration. ``tell`` passes on
-    to the user what to do. ``scopes`` are what the token is to do, of ingest, read and admin; it
-    gets what of them the user may give.
+    ``url`` is the service's address; None means the one in Dask's configuration. ``tell`` is called
+    with the instructions for the user. ``scopes`` are the requested scopes (ingest, read, admin);
+    the token gets those that the user may grant.
 
     Raises
     ------
     ConfigurationError
-        The address is none, or the file may not be replaced; found out before anyone is asked.
+        The address is invalid, or the file must not be replaced; checked before the user is asked.
     ServiceUnreachable
         The service does not answer.
     AccessDenied
-        It was denied, or no one allowed it in time.
+        The request was denied, or nobody approved it in time.
     ServiceError
-        What answers is no daskscope service, or one without ``daskscope login``.
+        The address is no daskscope service, or one without ``daskscope login``.
     """
     endpoint = settings(endpoint=url).endpoint
     config_file.own_file()
@@ -101,7 +101,7 @@ def log_in(
         granted = _poll(session, endpoint, begun, invitation.seconds, sleep)
 
     token = str(granted["access_token"])
-    file = config_file.own_file()  # looked at once more: minutes have gone by
+    file = config_file.own_file()  # checked again: minutes have passed
     config_file.write(file, endpoint=endpoint, token=token)
     return Login(
         token_id=str(granted.get("token_id", "")),
@@ -114,8 +114,8 @@ def log_in(
 
 
 def open_browser(url: str) -> bool:
-    """Open ``url`` in a browser with windows; False where there is none."""
-    # Without a display, a browser in the terminal would open, in the midst of what is said here.
+    """Open ``url`` in a graphical browser; return False if there is none."""
+    # Without a display, a text browser would open in the terminal and hide the instructions.
     unix = sys.platform not in ("darwin", "win32", "cygwin")
     displays = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     if unix and not any(os.environ.get(name) for name in displays):
@@ -174,7 +174,7 @@ def _poll(
         try:
             response = _post(session, f"{endpoint}/api/v1/login/token", form)
         except ServiceUnreachable as error:
-            # It may be on its way back; less and less often, as the RFC asks.
+            # It may come back. Poll less and less often, as the RFC requires.
             away, interval = error, min(2 * interval, _LONGEST_INTERVAL)
             continue
         away = None
@@ -224,7 +224,7 @@ def _document(response: requests.Response) -> dict[str, Any]:
 
 def _page(begun: dict[str, Any], endpoint: str) -> str:
     url = str(begun.get("verification_uri_complete") or begun.get("verification_uri") or "")
-    # It is opened: nothing but an address of a page will do.
+    # A browser will open it, so only a web address is acceptable.
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigurationError(f"{endpoint} sent no page to open")
     return url
@@ -232,6 +232,6 @@ def _page(begun: dict[str, Any], endpoint: str) -> str:
 
 def _bounded(value: Any, default: float, *, most: float = _LONGEST_INTERVAL) -> float:
     try:
-        return min(max(0.0, float(value)), most)  # not a number is not above it
+        return min(max(0.0, float(value)), most)  # NaN becomes 0
     except (TypeError, ValueError, OverflowError):
         return default

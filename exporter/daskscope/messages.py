@@ -1,10 +1,10 @@
-"""Turns messages of Dask's event log into JSON values without what may not be sent.
+"""Turns messages of Dask's event log into JSON values, without content that must not be sent.
 
-Most of Dask's own messages name keys of tasks, somewhere: in lists, as names in mappings, inside of
-the story of a task, in the text of an exception. A key is the user's own business, so of Dask's own
-messages only this is sent: numbers, states, addresses, and words of Dask's in the fields that are
-listed here. What else there is is counted. On topics of their own, users say what they want to be
-sent.
+Most of Dask's own messages contain task keys: in lists, as names in mappings, in the story of a
+task, in the text of an exception. Keys are the users' private data. So of Dask's own messages only
+these parts are sent: numbers, states, addresses, and Dask's words in the fields listed here.
+Collections of anything else are replaced by their length. Messages on users' own topics are sent as
+a whole.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from distributed.worker import Worker
 from daskscope.cutting import without_middle
 from daskscope.scrubbing import SCRUBBED, names_a_secret, without_source_lines
 
-#: How deep and how wide a message is looked into.
+#: The depth to which a message is read, and the items that are read per collection.
 MAX_DEPTH = 6
 MAX_ITEMS = 100
-#: The longest that a traceback in one may be.
+#: The most characters of a traceback in a message.
 MAX_TRACEBACK = 1_000
 
 LEFT_OUT = "…"
 
-#: Topics that Dask itself writes to; it has one for each worker and each client, too. What is
-#: printed on a worker may be anything, and is not what these topics are allowed for.
+#: Topics that Dask itself writes to, including one for each worker and client. The topics of
+#: printed text and forwarded logs are among them, because such text may contain anything.
 _DASKS = re.compile(
     r"all|scheduler|stealing|transitions|p2p|print|warn|forwarded-log-record"
     r"|worker-(?:client|get-client|fail-hard|restart-memory)|transition-counter-max-exceeded"
     r"|invalid-(?:worker-)?(?:transition|task-states?)"
-    # Addresses; clients, workers and others, with what they may be called before their id.
+    # Addresses; and ids of clients, workers and others, which may begin with a name.
     r"|[\w+.-]+://.*|\w+-(?:.*-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
     re.DOTALL,
 )
 
-# Fields of Dask's messages that hold texts which Dask made up. But anyone may close a worker for a
-# reason of their own, or write to a topic of Dask's: of these only Dask's own words are sent.
+# Fields of Dask's messages with texts from Dask. But a user may close a worker with a text of their
+# own, or write to a topic of Dask's, so only texts of Dask's own words are sent.
 _FIELDS = frozenset({"action", "reason", "status"})
 _WORDS = frozenset(
     (
@@ -59,7 +59,7 @@ _WORDS = frozenset(
         *("unregister", "update", "worker", "workerprocess", "workers"),
     )
 )
-# What may stand behind them: a signal's number, when it was.
+# A number behind the words, such as a signal's or a time.
 _NUMBER = re.compile(r"-\d+(?:\.\d+)?$")
 _FAILED_METHOD = re.compile(r"worker-(\w+)-fail-hard")
 _ADDRESS = re.compile(
@@ -71,7 +71,7 @@ _STATES = (
     # A worker's own states of a task.
     | {"cancelled", "constrained", "executing", "fetch", "flight", "long-running", "missing"}
     | {"ready", "rescheduled", "resumed"}
-    # What the log of work stealing says.
+    # States in the log of work stealing.
     | {"already-aborted", "already-computing", "confirm", "request", "reschedule", "stale-response"}
 )
 _TYPE = re.compile(r"[A-Za-z_]\w{0,100}")
@@ -85,33 +85,33 @@ def is_dasks(topic: str) -> bool:
 
 
 class Safe(NamedTuple):
-    """A message as what JSON can hold; ``cut`` says that items or levels of it are missing."""
+    """A message as a JSON value; ``cut`` is whether items or levels of it are missing."""
 
     value: Any
     cut: bool
 
 
 def json_safe(message: Any, scrub: Scrub) -> Safe:
-    """Return a user's ``message`` as what JSON can hold, its texts scrubbed.
+    """Return a user's ``message`` as a JSON value, with its texts scrubbed.
 
-    Containers are looked into up to a depth and a width; bytes and objects are named by size and
-    type, for what is in them may be data.
+    Containers are read up to a depth and a number of items. Bytes and objects are replaced by their
+    size and type, because they may contain data.
     """
     reader = _Reader(scrub)
     return Safe(reader.users(message), reader.cut)
 
 
 def of_dask(message: Any, scrub: Scrub, *, tracebacks: bool) -> Safe:
-    """Return one of Dask's own messages as what JSON can hold, without keys and texts of users.
+    """Return one of Dask's own messages as a JSON value, without task keys and users' texts.
 
-    Of an exception its type is sent and, with ``tracebacks``, which lines it came from.
+    Of an exception it contains the type and, with ``tracebacks``, the lines of the traceback.
     """
     reader = _Reader(scrub)
     return Safe(reader.dasks(message, tracebacks), reader.cut)
 
 
 class _Reader:
-    """Reads one message; ``cut`` says whether anything of it was too deep or too many."""
+    """Reads one message; ``cut`` is whether it was too deep or had too many items."""
 
     def __init__(self, scrub: Scrub) -> None:
         self._scrub = scrub
@@ -139,7 +139,7 @@ class _Reader:
         for key, item in self._some(message.items()):
             field = str(key)
             if field == "exception_text":
-                # Dask's own exceptions name keys in the rest of it.
+                # The rest may contain task keys, as in Dask's own exceptions.
                 kind = _TYPE.match(str(item))
                 sent[field] = kind[0] if kind else LEFT_OUT
             elif field == "traceback_text":
@@ -159,7 +159,7 @@ class _Reader:
             return value if _is_known(value) else LEFT_OUT
         if depth < MAX_DEPTH:
             if isinstance(value, Mapping):
-                # The names in it are keys of tasks, or addresses.
+                # Its names are task keys or addresses.
                 names = map(str, itertools.islice(value, MAX_ITEMS))
                 if not all(map(_is_known, names)):
                     return len(value)
@@ -169,7 +169,7 @@ class _Reader:
                 some = itertools.islice(value, MAX_ITEMS)
                 sent = [self._keyless(item, depth + 1) for item in some]
                 if sent and all(item == LEFT_OUT for item in sent):
-                    # Of a list of keys nothing is left but how many they are.
+                    # Replace a list of task keys by its length.
                     return len(value)
                 self.cut |= len(value) > MAX_ITEMS
                 return sent
@@ -201,13 +201,13 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        # Python refuses to write out one of thousands of digits.
+        # Python refuses to convert a number of thousands of digits to text.
         return value if value.bit_length() < 64 else f"<{value.bit_length()} bits>"
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
-    # Scalars of numpy.
+    # Scalars of numpy, for example.
     if isinstance(value, numbers.Integral):
         return _plain(int(value))
     if isinstance(value, numbers.Real):

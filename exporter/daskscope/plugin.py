@@ -1,6 +1,6 @@
 """The scheduler plugin: forwards Dask's hooks to the session.
 
-Whatever goes wrong in here is counted and stays here. Nothing waits on the event loop.
+Errors are counted and not passed on. No hook waits on the event loop.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from daskscope.session import ObservationSession
 
 logger = logging.getLogger("daskscope")
 
-#: The plugin's name on the scheduler: there is one at most.
+#: The plugin's name on the scheduler, which has at most one.
 NAME = "daskscope"
 
 
 class Plugin(SchedulerPlugin):
-    """Observes one scheduler with the ``settings`` of whoever registered first.
+    """Observes one scheduler, with the ``settings`` of the client that registered first.
 
-    ``registered`` holds the clients that have registered, with their settings: see
-    :mod:`daskscope.admission`. ``failed`` says why it could not start, or is None.
+    ``registered`` contains the clients that have registered, with their settings: see
+    :mod:`daskscope.admission`. ``failed`` is why it could not start, or None.
     """
 
     name = NAME
@@ -42,14 +42,16 @@ class Plugin(SchedulerPlugin):
         self.registered: dict[str, tuple[Registrant, Settings]] = {}
         self.drops: Counter[str] = Counter()
         self.failed: str | None = None
-        #: What observes, from the start of the plugin to its end.
+        #: The session that observes, from the plugin's start to its end.
         self.session: ObservationSession | None = None
-        # Dask would log what a hook raises, with its traceback, at every call.
+        # Dask would log an exception of a hook, with its traceback, at every call.
         self._contained = Contained(self.drops)
         self._started = False
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin to observe. Never waits, so that of two that register at once one is first."""
+        """Begin to observe. There is no await, so that two concurrent registrations cannot both be
+        first.
+        """
         if self._started:
             return
         self._started = True
@@ -67,7 +69,7 @@ class Plugin(SchedulerPlugin):
                 is_installed=lambda: scheduler.plugins.get(NAME) is self,
                 close=self.close,
             )
-            # In place of the base class's, which does nothing: some six calls per task.
+            # Directly, without a method in between: it is called some six times per task.
             self.transition = self.session.observer.transitions.note  # type: ignore[method-assign]
         except Exception as error:
             contain(error)
@@ -82,7 +84,7 @@ class Plugin(SchedulerPlugin):
                 await session.close()
 
     def leave(self) -> None:
-        """End in favour of another plugin, without a report that the scheduler has closed."""
+        """Stop in favour of another plugin, without reporting that the scheduler has closed."""
         session = self._end()
         if session is not None:
             session.leave()
@@ -103,13 +105,14 @@ class Plugin(SchedulerPlugin):
         tasks: Sequence[Key],
         **kwargs: Any,
     ) -> None:
-        """A graph has arrived."""
+        """Forward a graph that has arrived."""
         session = self.session
         if session is None:
             return
-        # By hand, as loops send thousands of graphs.
+        # try instead of _contained, because loops send thousands of graphs.
         try:
-            # It may report at once: not of a graph before its tasks have made a transition.
+            # First, because it may send a snapshot at once, which must not contain a graph whose
+            # tasks have not made a transition.
             session.shutdowns.work_arrived()
         except Exception as error:
             contain(error, self.drops)
@@ -120,28 +123,28 @@ class Plugin(SchedulerPlugin):
             contain(error, self.drops)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """A worker has come."""
+        """Forward a worker that has joined."""
         if self.session is not None:
             with self._contained:
                 self.session.observer.add_worker(worker)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
-        """A worker has left."""
+        """Forward a worker that has left."""
         if self.session is not None:
             with self._contained:
                 self.session.observer.remove_worker(worker)
 
     def restart(self, scheduler: Scheduler) -> None:
-        """All tasks were dropped."""
+        """Forward that the scheduler has dropped all tasks."""
         if self.session is not None:
             with self._contained:
                 self.session.observer.tasks_dropped()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Something was written to Dask's event log."""
+        """Forward an entry of Dask's event log."""
         if self.session is None:
             return
-        try:  # by hand, as Dask writes twice of each graph
+        try:  # not _contained: Dask logs each graph twice
             self.session.observer.log_event(topic, msg)
         except Exception as error:
             contain(error, self.drops)

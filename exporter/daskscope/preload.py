@@ -1,8 +1,8 @@
 """A preload without options, ``--preload daskscope.preload``, for schedulers with other preloads.
 
 ``--preload daskscope`` adds an option per setting to the command line. Dask refuses two preloads
-that have options, and Dask Gateway starts its schedulers with one of its own. This one has none:
-its settings come from Dask's configuration and the environment.
+with options, and Dask Gateway starts its schedulers with a preload that has options. This module
+has none: its settings come from Dask's configuration and the environment.
 """
 
 from __future__ import annotations

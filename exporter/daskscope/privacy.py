@@ -1,7 +1,7 @@
-"""What may leave the process: switches, scrubbing, size caps.
+"""Filters snapshots before they are sent: switches, opt-outs, scrubbing, size limits.
 
-:class:`Privacy` is the only way from a snapshot as observed to one that may be sent; the types say
-so, and ``emit`` and ``report`` take nothing else. Runs in a background thread.
+Only :class:`Privacy` turns an observed snapshot into one that may be sent. The types enforce this:
+``otlp`` and ``delivery`` accept only filtered snapshots. Runs in a background thread.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Row = TypeVar("Row")
 ClearedRow = TypeVar("ClearedRow")
 Text = TypeVar("Text", str, None)
 
-#: What may leave.
+#: A filtered snapshot, which may be sent.
 Cleared = Snapshot[protocol.Event, protocol.Failure]
 
-#: The longest an event's message may be, as JSON text.
+#: The most characters of an event's message, as JSON text.
 MAX_EVENT = 2_000
 
-#: The longest that the text of an exception may be that led to another, and all that came with it.
+#: The most characters of a cause's text, and of all members and notes of an exception.
 MAX_CAUSE = 1_000
 MAX_BELOW = 6_000
 
-#: Exceptions of Dask's own whose texts name keys of tasks.
+#: Dask's own exceptions whose texts contain task keys.
 _NAME_KEYS = frozenset(
     {
         "CancelledError",
@@ -67,10 +67,10 @@ _NAME_KEYS = frozenset(
     }
 )
 
-#: Exceptions whose texts show a source line, after what is wrong with it and where it is.
+#: Exceptions whose texts contain a source line, after the error and its position.
 _SHOW_SOURCE_LINES = frozenset({"SyntaxError", "IndentationError", "TabError"})
 
-#: Between tracebacks, as Python writes it: whether the second was raised from the first.
+#: Python's texts between two tracebacks, by whether the second was raised from the first.
 _LED_TO = {
     True: "The above exception was the direct cause of the following exception:",
     False: "During handling of the above exception, another exception occurred:",
@@ -80,8 +80,8 @@ _NO_CAUSE = "[no cause of this exception was sent, and it may have had one]"
 
 
 class Privacy:
-    """Clears snapshots to leave, by the settings of whoever registered first, and without what
-    other clients refuse.
+    """Filters snapshots by the settings of the client that registered first, and by the opt-outs of
+    all other clients.
     """
 
     def __init__(self, settings: Settings, refusals: OptOuts, drops: Counter[str]) -> None:
@@ -89,19 +89,19 @@ class Privacy:
         self._settings = settings
         self._refusals = refusals
         self._scrubber = Scrubber(settings.scrub)
-        # From the hash of code as observed to that of the code that is sent.
+        # By the hash of observed code: the hash of the code that is sent.
         self._hashes: dict[str, str] = {}
         self._tags = self._named(settings.tags)
 
     def clear(self, snapshot: Observed) -> Cleared:
-        """Return ``snapshot`` without what may not leave, and without what cannot."""
+        """Return ``snapshot`` without data that must not be sent, in a form that can be sent."""
         return sendable(self._clear(snapshot), self._drops)
 
     def _clear(self, snapshot: Observed) -> Cleared:
-        # First the code: its hashes change with its text, and the computations refer to them.
+        # The code first: scrubbing changes its hashes, to which the computations refer.
         code = self._each(self._code, snapshot.code) if self._settings.code_transmit else ()
         return dataclasses.replace(
-            cast(Cleared, snapshot),  # true once its events and failures are replaced
+            cast(Cleared, snapshot),  # correct once events and failures are replaced
             cluster=dataclasses.replace(
                 snapshot.cluster,
                 name=self._text("", self._short, snapshot.cluster.name),
@@ -126,22 +126,24 @@ class Privacy:
     def _each(
         self, clear: Callable[[Row], ClearedRow], rows: Iterable[Row]
     ) -> tuple[ClearedRow, ...]:
-        """Return ``rows`` cleared, without those that cannot be."""
+        """Return ``rows`` filtered by ``clear``, without rows for which it fails."""
         return each_guarded(self._drops, clear, rows)
 
     def _text(
         self, otherwise: Text, clear: Callable[..., str], *texts: object, **options: object
     ) -> str | Text:
-        """Return a text cleared or, if it cannot be, ``otherwise``: it costs no row."""
+        """Return a text filtered by ``clear`` or, if that fails, ``otherwise``, to keep its row."""
         return guarded(self._drops, otherwise, clear, *texts, **options)
 
     def _wants(self, switch: str, computation: str | None) -> bool:
-        """Return whether it is sent for that computation; for None, whether it is sent for all."""
+        """Return whether data of ``switch`` is sent for a computation; for None, whether it is for
+        all.
+        """
         wanted: bool = getattr(self._settings, switch)
         return wanted and not self._refusals.by_owner_of(computation, switch)
 
     def _tells_all(self, switch: str) -> bool:
-        """Return whether it is sent for the cluster as a whole: nobody refuses it."""
+        """Return whether data of ``switch`` is sent for the whole cluster: no client refuses it."""
         wanted: bool = getattr(self._settings, switch)
         return wanted and not self._refusals.by_any(switch)
 
@@ -150,7 +152,7 @@ class Privacy:
         return self._scrubber.scrub(text, protocol.MAX_TEXT)
 
     def _prose(self, text: str, *, code: bool) -> str:
-        """Return what a user wrote or logged, also if a traceback was; without ``code`` if so."""
+        """Return a user's text scrubbed; without ``code``, also without tracebacks' source lines."""
         return self.scrub(text if code else without_code(text))
 
     def _scrub_code(self, text: str) -> str:
@@ -182,7 +184,7 @@ class Privacy:
         )
 
     def _in_force(self, cluster: protocol.Cluster) -> dict[str, str]:
-        # Texts of users' own are among them: topics of events.
+        # Some settings contain users' own texts, such as topics of events.
         return {name: self._short(text) for name, text in cluster.settings.items()}
 
     def _named(self, texts: Mapping[str, str]) -> dict[str, str]:
@@ -196,7 +198,7 @@ class Privacy:
         if not self._wants("traces_transmit", computation):
             return None
         caller = traced.caller
-        # Of a trace's state nothing can be left out.
+        # A ``tracestate`` cannot be cut, so it is dropped if it contains a secret.
         if caller is None or self._text("", self.scrub, caller.state) == caller.state:
             return item
         caller = dataclasses.replace(caller, state="")
@@ -226,7 +228,7 @@ class Privacy:
         return self._with_causes(traceback + self._below(causes, code=code), causes, code=code)
 
     def _below(self, chain: ExceptionChain, *, code: bool) -> str:
-        """Return what came with an exception: members of a group, and notes."""
+        """Return the texts below an exception's traceback: members of a group, and notes."""
         below = ""
         for number, member in enumerate(chain.members, 1):
             message = self._message_of(member.type, member.message, code=code)
@@ -245,7 +247,7 @@ class Privacy:
         return self._prose(message, code=code)
 
     def _with_causes(self, traceback: str, causes: ExceptionChain, *, code: bool) -> str:
-        """Return a traceback below those of what led to it, as far as there is room."""
+        """Return a traceback below the tracebacks of its causes, as far as there is room."""
         above, cut = "", causes.cut
         room = protocol.MAX_TEXT - len(traceback) - len(_NO_CAUSE) - len(_TRACEBACK) - len("\n\n\n")
         for cause in causes.causes:
@@ -265,8 +267,8 @@ class Privacy:
     def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:
         where = guarded(self._drops, {}, self._named, loss.deployment)
         loss = dataclasses.replace(loss, deployment=where)
-        # Its lines are of all clients. Texts of exceptions were left out of them if whoever
-        # registered first refuses these.
+        # The lines may be of any client's tasks. They already lack exceptions' texts if the client
+        # that registered first refuses these.
         refused = self._settings.exceptions_transmit and not self._tells_all("exceptions_transmit")
         if loss.log is None or refused or not self._tells_all("logs_transmit"):
             return dataclasses.replace(loss, log=None)
@@ -274,8 +276,9 @@ class Privacy:
         return dataclasses.replace(loss, log=self._each(partial(self._prose, code=code), loss.log))
 
     def _log(self, record: LogRecord) -> LogRecord:
-        # Source lines were never read, and texts of exceptions were left out where whoever
-        # registered first refuses them (daskscope.worker_logs): a message may be made of one.
+        # The worker never reads source lines, and omits exceptions' texts if the client that
+        # registered first refuses them (daskscope.worker_logs). A message may contain such a text,
+        # too.
         wanted = self._wants("exceptions_transmit", record.computation)
         code = self._wants("code_transmit", record.computation)
         exception, traceback = (record.exception, record.traceback) if wanted else (None, None)
@@ -283,13 +286,13 @@ class Privacy:
         if self._settings.exceptions_transmit and not wanted and not of_framework(record.logger):
             text = REFUSED
         if traceback is not None and not code:
-            # An exception of another process has that one's traceback for its text.
+            # The text of an exception from another process contains that process's traceback.
             traceback = without_code(traceback)
         return dataclasses.replace(
             record,
             text=self._prose(text, code=code),
             exception=None if exception is None else self._prose(exception, code=code),
-            # It has no source lines, and ends with the exception's text.
+            # It has no source lines, but ends with the exception's text.
             traceback=None if traceback is None else self._scrub_traceback(traceback, code=False),
         )
 
@@ -297,7 +300,7 @@ class Privacy:
         return dataclasses.replace(shutdown, detail=self._text("", self.scrub, shutdown.detail))
 
     def _profile(self, profile: protocol.Profile) -> protocol.Profile:
-        # Not one fewer: nodes refer to them by their place.
+        # Keep all lines, because nodes refer to them by index.
         lines = (
             dataclasses.replace(line, text=guarded(self._drops, None, self._line, line))
             for line in profile.lines
@@ -307,7 +310,7 @@ class Privacy:
     def _line(self, line: protocol.ProfileLine) -> str | None:
         if line.text is None or not self._tells_all("code_transmit"):
             return None
-        # Cut last: half a secret is not known for one.
+        # Cut last, because half a secret would not be recognized.
         return shortened(self._scrub_code(line.text), MAX_SOURCE_LINE)
 
     def _counts(self, counts: Mapping[str, int]) -> dict[str, int]:
@@ -327,7 +330,7 @@ class Privacy:
             )
             text = json.dumps(message, ensure_ascii=False)
         except Exception as error:
-            contain(error)  # it holds objects of the user's own, which may not say what they are
+            contain(error)  # it contains users' objects, which may fail to be read
             text, cut = json.dumps(messages.LEFT_OUT, ensure_ascii=False), True
         return protocol.Event(
             id=event.id,

@@ -1,4 +1,4 @@
-"""What the program of this process is called: its flow, notebook, script or batch job."""
+"""Finds the name of this process's program: its flow, notebook, script or batch job."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import ModuleType
 
 from daskscope.deployment import deployment_of
 
-#: Variables that say what a process runs: Airflow's name of a DAG; where Prefect finds a flow, as
-#: in ``flows/etl.py:nightly``; and a notebook's path, as Jupyter's server sets it.
+#: Environment variables with the name of a program: Airflow's id of a DAG; Prefect's entry point of
+#: a flow, such as ``flows/etl.py:nightly``; and the path of a notebook, set by Jupyter's server.
 _FLOWS, _ENTRY_POINTS = ("AIRFLOW_CTX_DAG_ID",), ("PREFECT__FLOW_ENTRYPOINT",)
 _NOTEBOOKS = ("JPY_SESSION_NAME",)
-#: What batch systems call a job where nobody named it, and it runs no script.
+#: Names that batch systems give to jobs without a name and a script.
 _NO_JOB = frozenset({"bash", "sh", "wrap", "interactive", "STDIN"})
 
-#: Programs that run others' code: their own names say nothing of it.
+#: Programs that run other code, so their names do not describe it.
 _SHELLS = frozenset(
     {
         *("-c", "-m", "-", "python", "IPython", "ipython"),
@@ -29,7 +29,7 @@ _SHELLS = frozenset(
 
 
 def program_name() -> str:
-    """Return what a person calls what runs here, "" for an interactive session."""
+    """Return the program's name for people, "" for an interactive session."""
     flow = _first(_FLOWS) or _first(_ENTRY_POINTS).rpartition(":")[2]
     return flow or _file_name(_first(_NOTEBOOKS)) or _script() or _job()
 
@@ -41,7 +41,7 @@ def _first(names: tuple[str, ...]) -> str:
 def _script() -> str:
     main = sys.modules.get("__main__")
     spec = main.__dict__.get("__spec__") if type(main) is ModuleType else None
-    if type(spec) is ModuleSpec and type(spec.name) is str:  # of "python -m"
+    if type(spec) is ModuleSpec and type(spec.name) is str:  # run by "python -m"
         name = spec.name.removesuffix(".__main__")
     else:
         arguments = getattr(sys, "argv", None)

@@ -1,4 +1,4 @@
-"""Brings trace context from the caller into the graph, and from the scheduler to the tasks."""
+"""Passes trace context from the caller into the graph, and from the scheduler to the tasks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from daskscope.sent_code import sent, texts_of
 
 _TEXTS = texts_of(task_context)
 
-#: How the names of the worker plugins begin.
+#: The prefix of the worker plugins' names.
 NAME = "daskscope-task-context"
 
 
 def send_context_with_graphs(client: Client, drops: MutableMapping[str, int]) -> None:
     """Send the context of OpenTelemetry's current span, if any, with what ``client`` submits.
 
-    ``traceparent`` among the user's own annotations goes before. It ends with the client. Where
-    the context cannot be read the graph goes without, and that is counted in ``drops``.
+    A ``traceparent`` in the user's own annotations has priority. It applies until the client
+    closes. If the context cannot be read, the graph is sent without it, and that is counted in
+    ``drops``.
     """
     task_context.send_context_with_graphs(client, trace.get_current_span, drops)
 
@@ -32,24 +33,26 @@ def send_context_with_graphs(client: Client, drops: MutableMapping[str, int]) ->
 def activate_in_tasks(
     scheduler: Scheduler, ready: Callable[[], None], drops: MutableMapping[str, int]
 ) -> Callable[[], None]:
-    """Have present and future workers activate the context of each task. Return what ends it.
+    """Make present and future workers activate the context of each task. Return a function to stop
+    it.
 
-    Neither waits: the workers get it in the background. ``ready`` is called on the event loop
-    once they are.
+    Neither waits: the workers get the plugin in the background. ``ready`` is called on the event
+    loop once they have it.
     """
-    # Each its own: a worker may hear of the end of one after the beginning of the next.
+    # A unique name: a worker may get the end of one plugin after the start of the next.
     name = f"{NAME}-{uuid.uuid4().hex[:8]}"
 
     async def board() -> None:
         with Contained(drops):
             plugin = sent(_TEXTS, "TaskContext")
-            # A worker may leave meanwhile. All others have it then, and those that come get it.
+            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
+            # same.
             with Contained():
                 await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
             ready()
 
     async def leave() -> None:
-        with Contained():  # as workers leave
+        with Contained():  # workers may leave meanwhile
             await scheduler.unregister_worker_plugin(None, name)
 
     scheduler.loop.add_callback(board)

@@ -1,4 +1,4 @@
-"""How the plugin gets into a scheduler: ``register()`` from a client, or a preload."""
+"""Installs the plugin in a scheduler: ``register()`` from a client, or a preload."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from daskscope.version import __version__
 
 logger = logging.getLogger("daskscope")
 
-# What was contained in the threads of this process's clients.
+# Counts of contained errors in the threads of this process's clients.
 _errors: dict[str, int] = {}
 
 _NOTHING_IS_RECORDED = (
@@ -67,11 +67,10 @@ the scheduler at {address} cannot import daskscope ({reason}). Do one of these:
 class Registration:
     """The result of a ``register()``.
 
-    ``cluster_id`` is None if nothing was registered. ``url`` is the cluster's page; None also if
-    the cluster sends OTLP only.
-    ``problem`` says what is wrong, or is None. ``settings_of`` names the user whose settings apply,
-    if another user registered first. ``not_in_force`` lists settings of this call that were
-    ignored, named as in ``daskscope.yaml``.
+    ``cluster_id`` is None if nothing was registered. ``url`` is the address of the cluster's page;
+    None also if the cluster sends OTLP only. ``problem`` says what is wrong, or is None.
+    ``settings_of`` names the user whose settings apply, if another user registered first.
+    ``not_in_force`` lists settings of this call that were ignored, named as in ``daskscope.yaml``.
     """
 
     cluster_id: str | None
@@ -87,9 +86,11 @@ class Registration:
         return f"<daskscope: {self.url or _OTLP_ONLY}{self._notes('; ')}>"
 
     def __await__(self) -> Generator[None, None, Registration]:
-        """Return itself: an asynchronous program awaits it, also where daskscope is off."""
+        """Return itself, so that an asynchronous program can await it even if daskscope is
+        disabled.
+        """
         return self
-        yield  # which makes a generator of this
+        yield  # makes this a generator
 
     def _repr_html_(self) -> str:
         """Return the same as a link, for a notebook."""
@@ -164,7 +165,8 @@ def register(
     if client is None and not chosen.can_report() and not _is_there_a_client():
         return _without_token(call)
     client = current_client(client)
-    # With an asynchronous client, a coroutine that returns one: both can be awaited.
+    # With an asynchronous client, this is a coroutine that returns a Registration: both are
+    # awaitable.
     registration: Registration = client.sync(_register, client, chosen, install, call)
     return registration
 
@@ -172,8 +174,8 @@ def register(
 class _Call:
     """The user's line that called :func:`register`.
 
-    What there is to warn of is found out elsewhere: in the thread of the client's event loop, or
-    once it is awaited.
+    It is stored, because warnings arise elsewhere: in the thread of the client's event loop, or
+    when the result is awaited.
     """
 
     def __init__(self, frame: FrameType) -> None:
@@ -181,9 +183,9 @@ class _Call:
         self._names = frame.f_globals
 
     def warn(self, message: str) -> None:
-        """Warn of something at that line, as :func:`warnings.warn` does."""
+        """Issue a warning for that line, as :func:`warnings.warn` does."""
         module = dict.get(self._names, "__name__")
-        # Where Python remembers what was warned of there.
+        # Python stores a module's issued warnings here.
         registry = dict.setdefault(self._names, "__warningregistry__", {})
         warnings.warn_explicit(
             message,
@@ -201,7 +203,7 @@ def current_client(client: Client | None) -> Client:
     Raises
     ------
     ConfigurationError
-        There is none, it is closed, or something else was passed for one.
+        There is no client, it is closed, or the argument is no client.
     """
     if client is None:
         try:
@@ -213,7 +215,7 @@ def current_client(client: Client | None) -> Client:
             ) from None
     given: Any = client
     if isinstance(given, str) and "://" not in given:
-        # Not the text itself: it may be a token.
+        # Without the text: it may be a token.
         raise ConfigurationError(
             "the first argument is a string; it must be a Dask client. Pass a token by name, "
             "as token=…"
@@ -266,11 +268,11 @@ async def _register(
         return Registration(None, None, installed["problem"])
     differing = installed["differing"]
     heed_shutdowns(client, _errors)
-    # Refused by one of the two is refused.
+    # Sent only if both this client's settings and the settings in force allow it.
     if chosen.traces_transmit and "traces_transmit" not in differing:
         guarded(_errors, None, send_context_with_graphs, client, _errors)
     if chosen.code_transmit and "code_transmit" not in differing:
-        # Where others' settings are in force, they may ask for more of it than this client's.
+        # The settings in force, if another client's, may want more lines than this client's.
         alike = "code_context_lines" not in differing
         lines = chosen.code_context_lines if alike else None
         guarded(_errors, None, send_calling_code, client, chosen.code_frames, lines, _errors)
@@ -291,9 +293,9 @@ async def _register(
 
 
 async def _import_on_scheduler(client: Client) -> None:
-    # By name, functions of the standard library alone: nothing of ours is needed there yet, the
-    # import does not block the scheduler's loop, and should it fail, the scheduler's log shows no
-    # more than this. The token goes only to a scheduler that can unpack it.
+    # Only functions of the standard library, which pickle by name: the scheduler need not have
+    # daskscope yet, the import does not block its loop, and if it fails, its log shows no more than
+    # this call. The token is sent only to a scheduler that can import daskscope.
     await client._run_on_scheduler(
         asyncio.to_thread, importlib.import_module, "daskscope.admission"
     )
@@ -307,7 +309,7 @@ def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:
 
 
 def _myself(client: str | None = None) -> Registrant:
-    # The name of a user may come over the network: not on an event loop.
+    # Looking up the user's name may use the network: not on an event loop.
     return Registrant(
         environment.user(), environment.host(), client, guarded(_errors, "", program_name)
     )
@@ -317,7 +319,7 @@ def _myself(client: str | None = None) -> Registrant:
 
 
 async def set_up(dask_scheduler: Scheduler, **options: Any) -> None:
-    """Put the plugin into a scheduler that starts, with the settings of its process.
+    """Install the plugin in a scheduler that starts, with the settings of its process.
 
     ``options`` are those of the command line, which override Dask's configuration.
     """
@@ -325,7 +327,7 @@ async def set_up(dask_scheduler: Scheduler, **options: Any) -> None:
     try:
         chosen = settings(**given)
     except ConfigurationError as error:
-        # A scheduler that was asked to report and cannot is still a scheduler.
+        # Invalid settings must not stop the scheduler.
         logger.warning("%s; the cluster runs without daskscope", error)
         return
     if chosen.disabled:
@@ -333,12 +335,12 @@ async def set_up(dask_scheduler: Scheduler, **options: Any) -> None:
     if not chosen.can_report():
         logger.warning(_NOTHING_IS_RECORDED)
         return
-    # Packages' versions are read from files, and remembered: off the loop.
+    # Reads packages' versions from files and caches them: off the loop.
     await asyncio.to_thread(environment.read_once)
     registrant = await asyncio.to_thread(_myself)
     if NAME in dask_scheduler.plugins:
-        return  # a client was first, and may have refused what these settings allow
-    # Dask starts it, right after the preloads.
+        return  # a client was first, and may have opted out of data that these settings allow
+    # Dask starts the plugin right after the preloads.
     dask_scheduler.add_plugin(Plugin(chosen, registrant), name=NAME)
 
 
@@ -359,7 +361,7 @@ def _option(path: str, default: Any) -> click.Option:
     )
 
 
-#: Dask calls it for ``dask scheduler --preload daskscope``, with the command line's own options:
+#: Dask calls this for ``dask scheduler --preload daskscope``, with the options of the command line:
 #: one for each setting that is not a mapping.
 dask_setup = click.Command(
     "daskscope",

@@ -1,7 +1,7 @@
-"""Takes secrets out of texts; ``daskscope.secret_patterns`` says what they look like.
+"""Replaces secrets in texts; ``daskscope.secret_patterns`` contains the patterns.
 
-A text takes time in proportion to its length, whatever is in it: what a pattern looks for is
-bounded.
+The time is proportional to a text's length, whatever its content, because each pattern's matches
+are bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCRUBBED = "[scrubbed]"
 _NAME = re.compile(NAME)
 _STEM = re.compile(STEMS)
 _KINDS = tuple((kind.words, re.compile(kind.pattern)) for kind in KINDS)
-#: Characters around a name that are looked at, at most, to see what kind of place it stands in.
+#: Characters before and after a name that are searched for its context.
 _BEFORE, _BEHIND = 200, 1_000
 
 
@@ -45,16 +45,16 @@ def _named(within: str) -> tuple[_Named, ...]:
 
 _IN_CODE, _IN_PROSE = _named("code"), _named("prose")
 
-#: Seconds of the processor that one pattern of a user's may take for one text. Those that are taken
-#: for fast need less for any text that is sent; what is left of one that needs more is taken out.
+#: CPU seconds that one user's pattern may take for one text. Patterns that the settings accept as
+#: fast need less. If one needs more, the rest of the text is replaced.
 MAX_SECONDS = 1.0
-#: Characters before the end of a window in which a match may be one only because of it.
+#: Characters before the end of a window in which the window's end may affect a match.
 _MARGIN = 200
 
-# A frame of a traceback. Source lines, and marks below them, are indented further.
+# A frame of a traceback. Source lines, and markers below them, are indented further.
 _FRAME = re.compile(r"(?m)^  (?:File \".+\", line \d+, in .+|\[Previous line repeated .+)\n?")
 
-# The same in any text, also where line ends are escaped; with what stands below it.
+# The same in any text, also with escaped line ends, and with the lines below the frame.
 _FRAME_IN_TEXT = re.compile(
     r"""(?P<frame>(?:\A|\n|\\n)(?P<margin>[ \t|]{0,40})File \\?"[^"\n]{1,1000}", line \d+"""
     r"""(?:, in (?:(?!\\n)[^\n]){1,1000})?)"""
@@ -63,22 +63,23 @@ _FRAME_IN_TEXT = re.compile(
 
 
 class Scrubber:
-    """Takes secrets out of texts: those that can be known, and what users' own patterns match."""
+    """Replaces secrets in texts: known kinds of secrets, and matches of users' own patterns."""
 
     def __init__(self, users_own: Iterable[str] = ()) -> None:
         self._users_own = tuple(re.compile(pattern) for pattern in users_own)
 
     def scrub(self, text: str, limit: int, *, code: bool = False) -> str:
-        """Return ``text`` without secrets, no longer than ``limit``.
+        """Return ``text`` without secrets, at most ``limit`` characters.
 
-        In ``code``, names stand for values: there, what is bare must look like a secret.
+        In ``code``, a bare word behind a secret's name may be a variable, so it must look like a
+        secret.
         """
-        # Nothing that is cut off below needs to be searched; but a secret that the cut goes
-        # through would not be known for one, so its last word goes.
+        # Text that is cut off below need not be searched. A secret that the cut divides would not
+        # be recognized, so the last word is dropped.
         if len(text) > 2 * limit:
             text = text[: 2 * limit]
             text = text[: max(text.rfind(" "), text.rfind("\n"), len(text) - 1_000)]
-        # Neither JSON nor OTLP can hold a lone surrogate, of a file name that is no UTF-8.
+        # JSON and OTLP cannot contain lone surrogates, as in file names that are no UTF-8.
         text = text.encode(errors="replace").decode()
         text = _without_named(_without_known(text), _IN_CODE if code else _IN_PROSE)
         for pattern in self._users_own:
@@ -91,7 +92,9 @@ class Scrubber:
         return without_middle(self.scrub(text, 20 * limit, code=code), limit)
 
     def scrub_named(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return short ``texts`` and their names without secrets: nothing of one that names one."""
+        """Return short ``texts`` and their names without secrets; a text whose name means a secret
+        is replaced.
+        """
         return {
             self.scrub(name, MAX_NAME): SCRUBBED
             if names_a_secret(name)
@@ -101,10 +104,10 @@ class Scrubber:
 
 
 def _without_named(text: str, kinds: tuple[_Named, ...]) -> str:
-    """Return ``text`` without what stands behind names of secrets."""
+    """Return ``text`` without the values behind names of secrets."""
     parts: list[str] = []
     at = 0
-    # The one letter that is two in small ones would move all behind it.
+    # Only this letter becomes two letters in lower case, which would shift all positions behind it.
     for stem in _STEM.finditer(text.replace("\u0130", "i").lower()):
         name = _NAME.match(text, stem.start()) if stem.start() >= at else None
         found = None if name is None else _behind(name, text, kinds)
@@ -120,7 +123,7 @@ def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Mat
         if kind.plain and name["plain"] is None:
             continue
         if kind.before is not None and not (
-            # Behind it not all: whatever is there would be gone through for each name.
+            # Bounded: otherwise all of the remaining text would be searched for each name.
             kind.pattern.match(text, end, end + _BEHIND)
             and kind.before.search(text, max(start - _BEFORE, 0), start)
         ):
@@ -132,7 +135,7 @@ def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Mat
 
 
 def _without_known(text: str) -> str:
-    """Return ``text`` without what is known without a name."""
+    """Return ``text`` without secrets that are recognized without a name."""
     lower = text.lower()
     for words, pattern in _KINDS:
         if not words or any(word in lower for word in words):
@@ -141,18 +144,19 @@ def _without_known(text: str) -> str:
 
 
 def names_a_secret(name: str) -> bool:
-    """Return whether what goes by ``name`` is a secret."""
+    """Return whether the value of ``name`` is a secret."""
     return _NAME.search(name[:1_000]) is not None
 
 
 def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
-    """Return ``text`` without what a user's pattern matches, which is searched for in windows.
+    """Return ``text`` without matches of a user's pattern, which is searched in windows.
 
-    What ends where a window does may be longer, or be none; it is looked at again from its start.
+    A match near the end of a window may be wrong or too short; it is searched again in a window
+    that begins at its start.
     """
     parts: list[str] = []
     at = start = 0
-    # By the thread's own time: how busy the machine is changes nothing.
+    # The thread's CPU time does not depend on the machine's load.
     ends = time.thread_time() + MAX_SECONDS
     while start < len(text):
         if start and time.thread_time() > ends:
@@ -168,18 +172,18 @@ def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
                 parts += text[at : found.start()], SCRUBBED
                 at = found.end()
                 start = found.end()
-            else:  # nothing, which is everywhere
+            else:  # an empty match
                 start = found.end() + 1
     return "".join((*parts, text[at:])) if parts else text
 
 
 def without_source_lines(traceback: str) -> str:
-    """Return a traceback's lines that name files, lines and functions, and no other."""
+    """Return only the lines of a traceback that name file, line and function."""
     return "".join(_FRAME.findall(traceback))
 
 
 def without_code(text: str) -> str:
-    """Return ``text`` without the source lines of tracebacks that are in it."""
+    """Return ``text`` without the source lines of tracebacks in it."""
     return _FRAME_IN_TEXT.sub(r"\g<frame>", text) if ", line " in text else text
 
 

@@ -1,9 +1,9 @@
-"""Values that can be sent: texts in UTF-8, and numbers that JSON holds in any language.
+"""Makes values sendable: texts in UTF-8, and numbers that JSON parsers of any language accept.
 
-A lone surrogate is what Python makes of a file's name, or a user's, that is no UTF-8: neither JSON
-nor OTLP can hold one, and it may be in what a function is called, a worker, the cluster. Sums of
-what workers and users send may be of any size. What cannot be sent is mended where all that leaves
-goes through, for it would keep back all that it is sent with.
+Python uses lone surrogates for undecodable bytes in names of files or users. JSON and OTLP cannot
+contain them, but they may be in names of functions, workers or clusters. Sums of numbers from
+workers and users may have any size. One invalid value would block everything that is sent with it,
+so values are corrected here, where all outgoing data passes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daskscope.protocol import MAX_COUNT
 
 Value = TypeVar("Value")
 
-#: What numbers are counted as that were too large, or none.
+#: The name under which numbers are counted that were too large, or NaN.
 OUT_OF_BOUNDS = "number out of bounds"
 
 
@@ -37,7 +37,7 @@ def _is_sendable(value: Any) -> bool:
     if kind is str:
         return bool(value.isascii()) or _is_utf8(value)
     if kind is float or kind is int:
-        return bool(-MAX_COUNT <= value <= MAX_COUNT)  # not a number is not between them
+        return bool(-MAX_COUNT <= value <= MAX_COUNT)  # NaN is not between them
     if value is None or kind is bool:
         return True
     if kind is dict:

@@ -1,7 +1,7 @@
-"""Plugins for workers, sent as the text of their code.
+"""Sends plugins to workers as source text.
 
-By reference they would need daskscope on the workers. By value, as cloudpickle does it, a worker
-with another Python could not load them, and would not even start.
+Pickled by reference, they would need daskscope on the workers. Pickled by value by cloudpickle, a
+worker with another version of Python could not load them, and would not even start.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from daskscope import containment
 
-# What is sent along stands in the same module there: there is nothing of ours to import.
+# All texts run in one module there, so imports from daskscope are removed.
 _OURS = "from daskscope."
 
 
 def texts_of(*modules: ModuleType) -> tuple[str, ...]:
-    """Return what is to be sent of ``modules``, in that order, after the guard.
+    """Return the texts of the module ``containment`` and of ``modules``, in that order.
 
-    To be called while the caller is imported: files are read, which takes too long for an event
-    loop. None are there where daskscope is byte code alone.
+    Call it when the caller's module is imported: it reads files, which takes too long for an event
+    loop. Without source files, because daskscope is installed as byte code only, it returns none.
     """
     try:
         texts = tuple(map(inspect.getsource, (containment, *modules)))
@@ -31,7 +31,8 @@ def texts_of(*modules: ModuleType) -> tuple[str, ...]:
 
 
 def sent(texts: tuple[str, ...], name: str, **arguments: Any) -> bytes:
-    """Return, as Dask sends plugins, what ``name`` makes of ``arguments`` where ``texts`` were run.
+    """Return a pickle, as Dask sends plugins, that runs ``texts`` and calls ``name`` with
+    ``arguments``.
 
     Raises
     ------

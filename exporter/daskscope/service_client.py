@@ -1,4 +1,4 @@
-"""Asks the service's HTTP API, and turns what goes wrong into our errors."""
+"""Sends requests to the service's HTTP API, and turns failures into our errors."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ OVERDUE = 300.0
 #: The longest answer that is read, in bytes: a report of a cluster may be large.
 MAX_ANSWER = 256 << 20
 
-#: Rows asked for at once.
+#: Rows per request.
 PAGE = 500
 
-#: What a problem document has as its reason where the service does not know what we ask.
+#: Reasons in a problem document if the service does not know the request.
 _NOT_KNOWN = ("no such address", "unknown parameter")
 
 
 @contextmanager
 def service_client() -> Iterator[ServiceClient]:
-    """The service of this client's settings.
+    """Return a client of the service in this process's settings.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def service_client() -> Iterator[ServiceClient]:
 
 
 class ServiceClient:
-    """The service at ``endpoint``, asked through ``session``."""
+    """A client of the service at ``endpoint``, which uses ``session``."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
         self._session = session
@@ -81,20 +81,20 @@ class ServiceClient:
             if not cursor or (limit is not None and len(found) >= limit):
                 return found[:limit]
             if not items or cursor in cursors:
-                raise self.no_service()  # which would go on without end
+                raise self.no_service()  # an endless loop otherwise
             cursors.add(cursor)
             parameters = parameters | {"cursor": cursor}
 
     def answer(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
-        """Return the JSON object that is answered."""
+        """Return the JSON object in the answer."""
         return _document(self.ask(method, path, **sent))
 
     def ask(self, method: str, path: str, **sent: Any) -> requests.Response:
-        """Return an answer that says that all is well."""
+        """Return a successful response, else raise a :class:`.DaskscopeError`."""
         url = f"{self._endpoint}/api/v1/{path}"
         try:
             response = self._session.request(method, url, timeout=TIMEOUT, **sent)
-        except Exception as error:  # whatever it is, there is no answer
+        except Exception as error:  # there is no answer
             contain(error)
             kind, why = http_errors.why(error)
             if kind in ("header", "file"):
@@ -129,11 +129,11 @@ class ServiceClient:
         raise kind_of_error(f"{detail} (HTTP {status} from {url}{through})", status)
 
     def with_datetimes(self, item: Any) -> dict[str, Any]:
-        """Return an item with datetimes for texts."""
+        """Return an item with its times as datetimes."""
         if not isinstance(item, dict):
             raise self.no_service()
         try:
-            # Its own fields alone: a tag may be called so too.
+            # Only the item's own fields: a tag may have such a name, too.
             return {
                 name: datetime.fromisoformat(value)
                 if isinstance(value, str) and (name == "at" or name.endswith("_at"))
@@ -144,7 +144,7 @@ class ServiceClient:
             raise self.no_service() from error
 
     def no_service(self) -> ServiceError:
-        """Return what to raise for an answer that none would give."""
+        """Return the error for an answer that no daskscope service would give."""
         return ServiceError(
             f"{self._endpoint} answers, but is not a daskscope service; check daskscope.endpoint",
             200,

@@ -1,1 +1,1 @@
-"""Snapshot to the daskscope service: heartbeats."""
+"""Delivers snapshots to the daskscope service as heartbeats."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 import time
 
-#: The longest pause between two tries, in seconds, unless the other side asks for a longer one.
+#: The longest pause between two tries, in seconds, unless the server asks for a longer one.
 MAX_PAUSE = 30.0
 
-# Not the program's own numbers: it may have seeded them, and expects those that come then.
+# Not the global generator: a program that has seeded it expects its sequence unchanged.
 _random = random.SystemRandom()
 
 
 class Backoff:
     """Pauses that double with each failure in a row.
 
-    The first one takes about ``first`` seconds. They are spread, so that a fleet of clusters does
-    not come back all at once.
+    The first pause takes about ``first`` seconds. Pauses are randomized, so that a fleet of
+    clusters does not retry all at once.
     """
 
     def __init__(self, first: float) -> None:
@@ -25,9 +25,9 @@ class Backoff:
         self._ends = 0.0
 
     def failed(self, asked: float = 0.0) -> float:
-        """Begin a pause after another failure, and return its seconds.
+        """Begin a pause after a failure, and return its seconds.
 
-        It takes at least the ``asked`` seconds: what the other side has asked for.
+        It takes at least ``asked`` seconds, the pause that the server asked for.
         """
         self._failures += 1
         doubled = self._first * 2.0 ** min(self._failures - 1, 10)
@@ -36,12 +36,12 @@ class Backoff:
         return seconds
 
     def succeeded(self) -> None:
-        """End the pause, and begin with the first one after the next failure."""
+        """End the pause. The next failure begins with the first pause again."""
         self._failures = 0
         self._ends = 0.0
 
     def skip(self) -> None:
-        """End the pause: what is sent next is not what has failed."""
+        """End the pause, because the next data to send is not the data that failed."""
         self._ends = 0.0
 
     def remaining(self) -> float:

@@ -1,8 +1,8 @@
-"""HTTP requests that end within a time and a size, whatever the server does.
+"""HTTP requests that are bounded in time and size, whatever the server does.
 
-``requests`` waits for each byte in turn: an answer that drips in, or never stops, holds its thread
-for as long as it likes. A :class:`Session` takes no more than a bounded answer, and what takes too
-long can be ended from another thread.
+The timeout of ``requests`` applies to each read, so an answer that arrives byte by byte, or never
+ends, blocks its thread without limit. A :class:`Session` bounds the size of an answer, and another
+thread can end a request that takes too long.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ from daskscope.unobserved import attach_unobserved, detach
 #: The longest answer that is read, in bytes. A service's answers are far shorter.
 MAX_ANSWER = 4 << 20
 
-#: The longest pause that the other side may ask for, in seconds.
+#: The longest pause that a server may ask for, in seconds.
 MAX_ASKED = 600.0
 
-# The sockets of a session that may be in use. A connection itself lets go of its socket as soon as
-# an answer says that it is the last one.
+# The sockets of a session that may be in use. A connection itself drops its socket as soon as an
+# answer contains ``Connection: close``.
 _Opened = deque[Any]
 
 
 class Session(requests.Session):
     """A session of ``requests`` for one thread.
 
-    Without credentials of its own: requests would put those of ``~/.netrc`` in their place. Its
-    ``verify`` wins over ``REQUESTS_CA_BUNDLE`` where it names an authority.
+    It never uses credentials of ``~/.netrc``, which requests would put in place of our own. If
+    ``verify`` is the path of a CA bundle, it overrides ``REQUESTS_CA_BUNDLE``.
     """
 
     def __init__(self, overdue: float, max_answer: int = MAX_ANSWER) -> None:
-        """A request is overdue after so many seconds: more than its timeouts for connecting and
-        for the answer together. ``max_answer`` is in bytes.
+        """A request is overdue after ``overdue`` seconds, which must exceed the sum of its
+        timeouts.
+
+        ``max_answer`` is in bytes.
         """
         self._overdue = overdue
         self._max_answer = max_answer
@@ -60,26 +62,26 @@ class Session(requests.Session):
             self.mount(scheme, _Adapter(self._opened))
 
     def end_overdue(self) -> None:
-        """End the request that is under way, if it has been for too long. From any thread."""
+        """End the current request if it is overdue. From any thread."""
         began = self._began
         if began is not None and time.monotonic() - began >= self._overdue:
             self.end()
 
     def end(self) -> None:
-        """End the request that is under way, if it is connected. From any thread."""
+        """End the current request, if it is connected. From any thread."""
         self._ended = True
         for opened in tuple(self._opened):
             if isinstance(opened, socket.socket):
                 with contextlib.suppress(OSError):
-                    # Not the TLS socket's own, which is not made for two threads.
+                    # Not the TLS socket's own shutdown, which is not thread-safe.
                     socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Send a request and take in its answer, no more of it than ``max_answer``."""
+        """Send a request and read its answer, at most ``max_answer`` bytes."""
         self._began, self._ended = time.monotonic(), False
         unobserved = attach_unobserved()
         try:
-            # What is sent, and the token with it, is for this address and no other.
+            # No redirects: the data and the token are for this address only.
             response = super().send(request, **{**kwargs, "stream": True, "allow_redirects": False})
             body = bytearray()
             for chunk in response.iter_content(1 << 16):
@@ -88,10 +90,10 @@ class Session(requests.Session):
                     response.close()
                     raise requests.exceptions.ContentDecodingError("the answer is too large")
             if self._ended:
-                raise requests.ReadTimeout  # its end is ours, where it gave no length
+                raise requests.ReadTimeout  # we closed the socket: the answer is incomplete
             response._content = bytes(body)
             if "Retry-After" in response.headers:
-                # Not all who read it know that their clock may be wrong.
+                # Seconds instead of a date, because this machine's clock may be wrong.
                 response.headers["Retry-After"] = f"{asked_to_wait(response):g}"
         except OSError as error:
             if self._ended:
@@ -105,7 +107,7 @@ class Session(requests.Session):
     def merge_environment_settings(
         self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
     ) -> Any:
-        """Return the settings of a request, the environment's among them."""
+        """Return the settings of a request, including those of the environment."""
         if verify is None and isinstance(self.verify, str):
             verify = self.verify
         merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
@@ -116,16 +118,14 @@ class Session(requests.Session):
 
 @contextlib.contextmanager
 def watched(session: Session) -> Iterator[Session]:
-    """Have requests of a session that are overdue ended, for those who have no thread for it; and
-    close it.
-    """
+    """Watch a session in a thread that ends overdue requests, and close the session at the end."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(0.5):
             session.end_overdue()
 
-    with contextlib.suppress(RuntimeError):  # at interpreter exit none can be started any more
+    with contextlib.suppress(RuntimeError):  # no thread can be started at interpreter exit
         threading.Thread(target=watch, name="daskscope-watch", daemon=True).start()
     try:
         yield session
@@ -135,7 +135,7 @@ def watched(session: Session) -> Iterator[Session]:
 
 
 class _Adapter(HTTPAdapter):
-    """Remembers the connections that it opens."""
+    """Stores the sockets that it opens."""
 
     def __init__(self, opened: _Opened) -> None:
         class Plain(HTTPConnection):
@@ -145,7 +145,7 @@ class _Adapter(HTTPAdapter):
 
         class Secure(HTTPSConnection):
             def _tunnel(self) -> None:
-                # A proxy may take its time to let it through.
+                # Stored before the tunnel exists, because a proxy may take long to open it.
                 opened.append(self.sock)
                 super()._tunnel()
 
@@ -172,11 +172,11 @@ class _Adapter(HTTPAdapter):
         return manager
 
     def close(self) -> None:
-        """Close all connections now: urllib3 leaves that to the garbage collector, as each answer
-        that someone holds has hold of its pool.
+        """Close all connections now: urllib3 would leave open those of answers that are still
+        referenced.
         """
         for manager in (self.poolmanager, *self.proxy_manager.values()):
-            for key in manager.pools.keys():  # noqa: SIM118  # it refuses to be iterated over
+            for key in manager.pools.keys():  # noqa: SIM118 # it cannot be iterated over
                 pool = manager.pools.get(key)
                 if pool is not None:
                     pool.close()
@@ -200,7 +200,7 @@ def proxy_in_clear(url: str) -> str | None:
 
 
 def _is_this_machine(url: str) -> bool:
-    # To a proxy the same name is its own machine: a token would go there in clear, for nothing.
+    # A proxy would take this name for its own machine, and would get the token unencrypted.
     host = (urlsplit(url).hostname or "").rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -220,16 +220,16 @@ def asked_to_wait(response: requests.Response) -> float:
         until = _date(asked)
         if until is None:
             return 0.0
-        # Against the other side's clock, if it says: ours may be wrong.
+        # Compared with the server's clock, if it sends its time: ours may be wrong.
         now = _date(response.headers.get("Date", ""))
         seconds = until - (time.time() if now is None else now)
-    return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # not a number is not above it
+    return min(seconds, MAX_ASKED) if seconds > 0 else 0.0  # NaN is not above 0
 
 
 def _date(header: str) -> float | None:
     try:
         found = email.utils.parsedate_to_datetime(header)
-        # -0000 is UTC as well, of a clock whose zone is not known.
+        # -0000 is UTC, too: a time without a zone.
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""Says why a service gave no answer, and what to do."""
+"""Explains why a service gave no answer, and what to do."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Kind = Literal[
     "connection",
 ]
 
-# How OpenSSL says that a certificate is for another name, or another address.
+# OpenSSL's error codes for a certificate of another host name or IP address.
 _OTHER_NAME = (62, 64)
-# That it is not valid yet, or no more.
+# OpenSSL's error codes for a certificate that is not valid yet, or has expired.
 _OTHER_TIME = (9, 10)
-# Its words for an answer in clear.
+# OpenSSL's reasons for an unencrypted answer.
 _IN_CLEAR = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
 def why(error: BaseException, setting: str = "daskscope.endpoint") -> tuple[Kind, str]:
-    """Return the kind of trouble, and what to do about it.
+    """Return the kind of an error, and what to do about it.
 
-    ``setting`` is where the service's address stands.
+    ``setting`` is the name of the setting with the service's address.
     """
     kind, words = kind_of(error)
     hints = {
@@ -62,14 +62,15 @@ def why(error: BaseException, setting: str = "daskscope.endpoint") -> tuple[Kind
 
 
 def kind_of(error: BaseException) -> tuple[Kind, str]:
-    """Return why there was no answer, and a few words on it: not the error's own, in which an
-    address or a header may stand in full.
+    """Return the kind of an error, and a short description.
+
+    It is not the error's own text, which may contain an address or a header with secrets.
     """
     inner = list(_chain(error))
     if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
         return "header", "a header contains invalid characters"
     if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
-        return "file", str(error)  # of certificates
+        return "file", str(error)  # a certificate file
     if isinstance(error, requests.exceptions.ContentDecodingError):
         return "answer", "the answer cannot be read"
     if isinstance(error, requests.exceptions.SSLError):
@@ -103,7 +104,7 @@ def _tls_kind(error: BaseException) -> tuple[Kind, str] | None:
             return "certificate's time", f"its TLS certificate is not valid at this time ({words})"
         return "tls", words
     if isinstance(error, ssl.SSLEOFError):
-        # As one ends that wants a client certificate, where its reason does not come through.
+        # A server that requires a client certificate may end the connection without a reason.
         return "handshake", (
             "the TLS handshake failed (the other side closed the connection, perhaps because "
             "it requires a client certificate)"
@@ -121,9 +122,9 @@ def _tls_kind(error: BaseException) -> tuple[Kind, str] | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
+    """Yield an error and the errors that led to it."""
     while error is not None:
         yield error
-        # urllib3 wraps some that are not raised from another.
+        # urllib3 passes some errors as an argument instead of raising from them.
         wrapped = next((item for item in error.args if isinstance(item, BaseException)), None)
         error = error.__cause__ or error.__context__ or wrapped

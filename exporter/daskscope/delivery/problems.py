@@ -1,4 +1,4 @@
-"""Says why a heartbeat was not delivered, and what to do."""
+"""Explains why a heartbeat was not delivered, and what to do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from daskscope.delivery.http import proxy_in_clear
 from daskscope.one_line import one_line
 from daskscope.version import __version__
 
-#: What sending the same again would not change.
+#: HTTP statuses after which sending the same data again is pointless.
 NEVER = (400, 413, 415, 422)
-#: The field that is at fault where versions do not go together.
+#: The invalid field in an answer to a heartbeat of an unsupported version.
 VERSION = "$.protocol"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something was not delivered: ``text`` says what to do, too, and ``then`` what becomes of
-    it.
+    """Why something was not delivered. ``text`` includes what to do, ``then`` what happens to the
+    data.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Problem:
 
 
 def refused(endpoint: str, response: requests.Response) -> Problem:
-    """Return why an answer does not acknowledge a beat."""
+    """Return why the service's answer does not acknowledge a heartbeat."""
     status, detail = response.status_code, _detail(response)
     service = f"the service at {endpoint}"
     proxy = proxy_in_clear(endpoint)
@@ -71,7 +71,7 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
 
 
 def corrected(correction: protocol.Correction) -> str:
-    """Return what the service did with a part of a beat that it could not store as it was."""
+    """Describe what the service did with a part of a heartbeat that was invalid."""
     done = "left out" if correction.left_out else "stored the nearest valid value for"
     return f"{done} {correction.field}: {correction.why}"
 
@@ -83,7 +83,7 @@ def unreachable(endpoint: str, error: Exception) -> Problem:
 
 
 def unexpected(endpoint: str, error: Exception) -> Problem:
-    """Return what to say of an error that nobody has thought of."""
+    """Return the problem for an unexpected error."""
     return Problem(
         "internal",
         f"sending to {endpoint} failed with {type(error).__name__}. This is a bug in "
@@ -92,7 +92,7 @@ def unexpected(endpoint: str, error: Exception) -> Problem:
 
 
 def _field(response: requests.Response) -> str | None:
-    """Return which field of a beat is at fault, a JSON path, if a problem document says so."""
+    """Return the invalid field of a heartbeat, a JSON path, if a problem document names it."""
     try:
         field = response.json().get("field")
     except (ValueError, AttributeError, RecursionError):
@@ -101,7 +101,7 @@ def _field(response: requests.Response) -> str | None:
 
 
 def _detail(response: requests.Response) -> str:
-    """Return what a problem document says, or the bare status."""
+    """Return the text of a problem document or, without one, the status."""
     try:
         problem = response.json()
         return one_line(str(problem.get("detail") or problem.get("title"))[:300])

@@ -1,7 +1,7 @@
 """The queue of rows that the service has not acknowledged yet.
 
-Rows are absolute and have keys, so that a later one takes an earlier one's place: however long the
-service is away, what waits is bounded by what there is, not by how often it was reported; and by a
+Rows contain totals and have keys, so a later row replaces an earlier one. However long the service
+is unreachable, the queue grows with the number of objects, not of reports. It is also bounded by a
 number of rows and bytes for each kind.
 """
 
@@ -17,20 +17,22 @@ from daskscope.privacy import Cleared
 from daskscope.protocol import key_of
 from daskscope.size import size_of
 
-#: About how many bytes of rows one beat takes: well below what the service accepts, and little
-#: enough that the scheduler's process does not grow by what it takes to write one.
+#: Approximate bytes of rows in one heartbeat: well below what the service accepts, and few enough
+#: that encoding one does not enlarge the scheduler's process.
 BEAT_BYTES = 512 << 10
 
-#: Code that the service may still ask for.
+#: Pieces of code, and their bytes, that wait until the service asks for them.
 MAX_CODE = 1_000
 MAX_CODE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Rows of one kind: ``field`` of a snapshot and of a beat. At most ``limit`` of them and
-    ``limit_bytes`` wait, at most ``per_beat`` go at once. Rows that do not ``press`` change with
-    every snapshot, as the status does: they go along with it, and nothing is sent for them alone.
+    """Rows of one kind: those in ``field`` of a snapshot and of a heartbeat.
+
+    At most ``limit`` rows and ``limit_bytes`` bytes wait, and at most ``per_beat`` go into one
+    heartbeat. Rows that do not ``press`` change with every snapshot, like the status: they are sent
+    along with it, and no heartbeat is sent for them alone.
     """
 
     field: str
@@ -55,13 +57,13 @@ _KINDS = (
 _CODE = _Kind("code", "code", key_of(protocol.Code), MAX_CODE, MAX_CODE_BYTES, 40)
 
 
-#: What identifies the rows of a snapshot's field, where they have keys: a later one replaces an
-#: earlier one.
+#: By the field of a snapshot, the function that returns a row's key. A later row replaces an
+#: earlier one with the same key.
 KEYS = {kind.field: kind.key for kind in (*_KINDS, _CODE)}
 
 
 class _Rows:
-    """Rows of one kind by key, each with its weight; and which of them are not in the spool."""
+    """Rows of one kind by key, their sizes in bytes, and which of them are not in the spool."""
 
     def __init__(self, kind: _Kind) -> None:
         self.kind = kind
@@ -85,12 +87,14 @@ class _Rows:
         self._fresh[key] = None
 
     def settle(self, key: Hashable) -> None:
-        """Note that it is no loss if that row goes."""
+        """Note that dropping that row is no loss."""
         if key in self._rows:
             self._settled.add(key)
 
     def make_room(self) -> tuple[int, int]:
-        """Let the oldest go; return how many of them are lost, and how many are in the spool."""
+        """Drop the oldest rows beyond the limits; return how many are lost, and how many are
+        spooled.
+        """
         lost = spooled = 0
         while len(self._rows) > self.kind.limit or self._bytes > self.kind.limit_bytes:
             oldest = next(iter(self._rows))
@@ -103,9 +107,10 @@ class _Rows:
         return lost, spooled
 
     def next(self, most: int, room: int, *, fresh: bool) -> tuple[tuple[Any, ...], int]:
-        """Return the rows that have waited longest, at most ``most``, and their weight.
+        """Return the rows that have waited longest, at most ``most``, and their size in bytes.
 
-        With ``fresh``, only new rows. None are returned if ``room`` is too small for one.
+        With ``fresh``, only rows that are not in the spool. If ``room``, in bytes, is too small for
+        one row, return none.
         """
         rows: list[Any] = []
         taken = 0
@@ -125,7 +130,7 @@ class _Rows:
         return len(self._fresh) if self.kind.press else 0
 
     def remove(self, rows: Iterable[Any]) -> int:
-        """Remove ``rows``; return how many, for one that has changed meanwhile is another."""
+        """Remove ``rows``, unless they have changed meanwhile; return how many were removed."""
         latest = [row for row in rows if self._is_latest(row)]
         for row in latest:
             self._remove(self.kind.key(row))
@@ -151,21 +156,21 @@ class _Rows:
 
 
 class DeliveryQueue:
-    """Collects snapshots, and makes beats of what is not acknowledged. Not thread-safe."""
+    """Collects rows of snapshots, and makes heartbeats of unacknowledged ones. Not thread-safe."""
 
     def __init__(self, first_seq: int, drops: Counter[str]) -> None:
         self._seq = first_seq
         self._drops = drops
         self._last: Cleared | None = None
         self._kinds = [_Rows(kind) for kind in _KINDS]
-        # Code stays here until it is asked for; most is known to the service already.
+        # Code waits here until the service asks for it; it already has most of it.
         self._code = _Rows(_CODE)
         self._wanted = _Rows(_CODE)
-        #: Whether rows had to go from memory that are in the spool.
+        #: Whether rows were dropped from memory that are only in the spool now.
         self.overflowed = False
 
     def add(self, snapshot: Cleared) -> None:
-        """Take in the rows of a snapshot."""
+        """Add the rows of a snapshot."""
         self._last = snapshot
         for rows in self._kinds:
             for row in getattr(snapshot, rows.kind.field):
@@ -194,16 +199,18 @@ class DeliveryQueue:
         return self._last is not None and self._last.phase == "stop"
 
     def beat(self, now: float, share: float = 1.0) -> protocol.Heartbeat:
-        """Return the next beat: the cluster's status and as many rows as one beat takes.
+        """Return the next heartbeat: the cluster's status and as many rows as one heartbeat takes.
 
-        ``share`` (0 to 1) of the usual number of rows, for a service that finds them too large.
+        ``share`` (0 to 1) reduces the usual number of rows, if the service refuses larger
+        heartbeats.
         """
         return self._beat(now, [*self._kinds, self._wanted], share)
 
     def beat_to_spool(self, now: float) -> protocol.Heartbeat:
-        """Return a beat of rows that are not in the spool yet.
+        """Return a heartbeat of rows that are not in the spool yet.
 
-        The code goes along: whoever delivers it will not have it when it is asked for.
+        It contains the code, because a later process that delivers it could not answer a request
+        for code.
         """
         return self._beat(now, [*self._kinds, self._code], 1.0, fresh=True)
 
@@ -230,38 +237,40 @@ class DeliveryQueue:
         )
 
     def acknowledge(self, beat: protocol.Heartbeat, code_wanted: Iterable[str] = ()) -> None:
-        """The service has kept ``beat`` and would like to have some code."""
+        """Remove the rows of ``beat``, which the service has stored, and queue the code that it
+        wants.
+        """
         for rows in (*self._kinds, self._wanted):
             rows.remove(getattr(beat, rows.kind.field))
         for computation in beat.computations:
             for frame in computation.frames or ():
-                # It has that code, or asks for it now.
+                # The service has that code, or asks for it now.
                 self._code.settle(frame.code)
         just_sent = {code.hash for code in beat.code}
         for hash in code_wanted:
             if hash in just_sent:
-                continue  # it has come: a service that asks for it again would do so for ever
+                continue  # it was sent: avoid an endless loop if the service asks again
             code = self._code.get(hash)
             if code is not None:
                 self._wanted.put(code)
         self._make_room(self._wanted)
 
     def refuse(self, beat: protocol.Heartbeat) -> None:
-        """The service will never take ``beat``: let its rows go, and count them."""
+        """Drop and count the rows of ``beat``, which the service will never accept."""
         for rows in (*self._kinds, self._wanted):
             self._drops["refused row"] += rows.remove(getattr(beat, rows.kind.field))
 
     def spooled(self, beat: protocol.Heartbeat) -> None:
-        """The spool holds ``beat``."""
+        """Note that ``beat`` is in the spool."""
         for rows in (*self._kinds, self._code):
             rows.spooled(getattr(beat, rows.kind.field))
 
     def all_spooled(self) -> bool:
-        """Return whether the spool holds every row that waits and presses."""
+        """Return whether every row that waits and presses is in the spool."""
         return not self.unkept()
 
     def unkept(self) -> int:
-        """Return how many rows that press wait in memory alone."""
+        """Return how many rows that press are only in memory."""
         return sum(rows.fresh_ones_press() for rows in self._kinds)
 
     def spool_is_gone(self) -> None:

@@ -1,4 +1,4 @@
-"""Sends heartbeats until they are acknowledged, and warns once when they are not."""
+"""Sends heartbeats until the service acknowledges them, and warns once if it does not."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (3.0, 10.0)
-#: Commands of one answer that are obeyed. A cluster has one or two, and the service repeats them.
+#: Commands of one answer that are executed. A cluster gets one or two, and the service repeats
+#: them.
 MAX_COMMANDS = 20
-#: The smallest share of the usual number of rows that a beat is cut down to when it is refused.
+#: The smallest share of the usual number of rows to which refused heartbeats are reduced.
 SMALLEST_SHARE = 0.01
-#: The share that the next beat is cut down to after one that did not arrive: it may not either.
+#: The share of the first heartbeat after a failure: it may fail as well.
 PROBING_SHARE = 0.05
-#: Seconds that the last beat may take: whoever closes a cluster is waiting.
+#: Timeouts of the last heartbeat, in seconds: the user who closes the cluster is waiting.
 LAST_TIMEOUT = (1.0, 2.0)
 
-# The wall clock as it was, counted on without its jumps.
+# The start of the monotonic clock by the wall clock, so that later changes of the wall clock have
+# no effect.
 _STARTED_AT = time.time() - time.monotonic()
 
 
 class Sender:
     """Sends cleared snapshots to the service: :meth:`send` in a thread of its own.
 
-    ``first_answer`` is set once it is known whether the first beat was taken; ``problem`` says
-    what is wrong and what to do, or is None while all is well. ``obey`` gets the commands of the
-    service's answers, in the thread that sends. What is not taken is handed to ``keeper``, which
-    the owner closes. With ``otlp.only`` it sends nothing, and all is well.
+    ``first_answer`` is set once the first heartbeat was accepted or has failed. ``problem`` says
+    what is wrong and what to do; it is None while all is well. ``obey`` is called with the commands
+    of the service's answers, in the sending thread. Undelivered data goes to ``keeper``, which the
+    owner must close. With ``otlp.only`` nothing is sent.
     """
 
     def __init__(
@@ -58,9 +60,9 @@ class Sender:
         self._settings = settings
         self._drops = drops
         self._obey = obey
-        # Held for what is in memory, never for a request or a file: a disk may hang, too.
+        # Protects data in memory. Never held during a request or a file operation, which may hang.
         self._lock = threading.Lock()
-        # A plugin that is registered anew on the same scheduler must count on above the last one.
+        # Sequence numbers must exceed those of an earlier plugin on the same scheduler.
         self._pending = DeliveryQueue(int((_STARTED_AT + time.monotonic()) * 1000), drops)
         spool = Spool(
             None if settings.otlp_only else directory(settings.spool_directory),
@@ -84,7 +86,7 @@ class Sender:
         self._drops_reported: dict[str, int] | None = None
         self._look_for_others = True
         self._backoff = Backoff(settings.interval)
-        # Whether a failure has not been followed by another try.
+        # Whether no retry has followed the last failure.
         self._retry_waits = False
         self._share = 1.0
         self._warn_once = WarnOnce()
@@ -99,7 +101,7 @@ class Sender:
     # --- from any thread --------------------------------------------------------------------------
 
     def add(self, snapshot: Cleared) -> None:
-        """Take in what is to be sent. Never waits for the service."""
+        """Add a snapshot to send. Never waits for the service."""
         if self._settings.otlp_only:
             return
         with self._lock:
@@ -107,7 +109,7 @@ class Sender:
             self._unheard = True
 
     def tell_drops(self) -> bool:
-        """Report what was dropped since the last beat. Return whether to send for it."""
+        """Schedule a report of drops since the last heartbeat. Return whether to send it now."""
         with self._lock:
             if self._drops_reported in (None, dict(self._drops)):
                 return False
@@ -118,8 +120,8 @@ class Sender:
         return False
 
     def is_due(self) -> bool:
-        """Return, once after each failure, whether what was not delivered is to be sent again: the
-        next beat may be an hour away.
+        """Return, once after each failure, whether to retry now: the next heartbeat may be an hour
+        away.
         """
         if not self._retry_waits or not self._backoff.is_over():
             return False
@@ -128,7 +130,7 @@ class Sender:
         return True
 
     def is_well(self) -> bool:
-        """Return whether the service took the last beat."""
+        """Return whether the service accepted the last heartbeat."""
         return self.first_answer.is_set() and self.problem is None
 
     def waiting(self) -> int:
@@ -136,28 +138,28 @@ class Sender:
         return len(self._pending)
 
     def end_overdue(self) -> None:
-        """End a request that takes too long, and warn of a disk that does."""
+        """End a request that takes too long, and warn if a disk takes too long."""
         self._session.end_overdue()
         self.keeper.warn_if_overdue()
 
     def give_up(self) -> None:
-        """End the request that is under way, and send no other: there is no time left."""
+        """End the current request, and send no other: there is no time left."""
         self._given_up = True
         self._session.end()
 
     # --- from the thread that sends ---------------------------------------------------------------
 
     def send(self, _: object = None) -> None:
-        """Send what waits; what cannot be sent now waits for the next call."""
+        """Send all waiting data; data that cannot be sent now waits for the next call."""
         if self._given_up or not self._unheard:
-            return  # it went with an earlier one, or is kept
+            return  # it was sent with an earlier call, or stays queued
         delivered = self._pending.ended or self._backoff.is_over()
         try:
             if delivered:
                 delivered = self._deliver_all()
             if delivered:
                 self._deliver_spool()
-        except Exception as error:  # whatever it is, what was not acknowledged is not lost by it
+        except Exception as error:  # unacknowledged data must not be lost
             contain(error, self._drops)
             delivered = self._failed(unexpected(self._settings.endpoint, error))
         if not delivered:
@@ -168,7 +170,7 @@ class Sender:
         self._session.close()
 
     def _deliver_all(self) -> bool:
-        """Deliver what waits. Return whether all of it was."""
+        """Deliver all waiting data. Return whether all of it was delivered."""
         while True:
             with self._lock:
                 self._unheard = False
@@ -180,7 +182,7 @@ class Sender:
                 return True
 
     def _deliver_spool(self) -> None:
-        """Deliver what is in files, until there is something new to send."""
+        """Deliver the data in the spool, until there is new data to send."""
         self.keeper.clear()
         if self._look_for_others:
             self._look_for_others = False
@@ -198,12 +200,12 @@ class Sender:
             self._drops["refused beat"] += 1
         elif not response.ok or _reply(response, Counter()) is None:
             return self._refused(response)
-        # Commands in that answer are for a cluster that has gone.
+        # Commands in that answer are for a cluster that has ended.
         self.keeper.taken()
         return True
 
     def _deliver(self, beat: protocol.Heartbeat) -> bool:
-        """Send one beat. Return whether to go on with the next at once."""
+        """Send one heartbeat. Return whether to continue with the next at once."""
         response = self._post(body_of(beat))
         if isinstance(response, Problem):
             return self._failed(response)
@@ -217,26 +219,25 @@ class Sender:
             return True
         if response.status_code in NEVER:
             if self._share > SMALLEST_SHARE and self._pending.rows_wait():
-                # Too large, or one row among many is at fault: the fewer go along, the fewer are
-                # lost.
+                # It is too large, or one row is invalid: smaller heartbeats lose fewer valid rows.
                 self._share /= 4
                 return True
-            # Sending it again would change nothing, and would keep all that follows waiting.
+            # Sending it again would fail again, and would block all that follows.
             with self._lock:
                 self._pending.refuse(beat)
         return self._refused(response)
 
     def _post(self, body: bytes) -> requests.Response | Problem:
-        """Return the answer, or why there is none."""
+        """Return the service's answer, or the reason why there is none."""
         endpoint = self._settings.endpoint
         try:
             return self._session.post(
                 f"{endpoint}/api/v1/heartbeats",
                 data=body,
                 timeout=LAST_TIMEOUT if self._pending.ended else TIMEOUT,
-                allow_redirects=False,  # the token is for this address
+                allow_redirects=False,  # the token is for this address only
             )
-        except Exception as error:  # whatever it is, nothing was delivered
+        except Exception as error:  # nothing was delivered
             contain(error)
             return unreachable(endpoint, error)
 
@@ -271,7 +272,7 @@ class Sender:
     def _failed(self, problem: Problem, asked: float = 0.0) -> bool:
         self.failures["heartbeats"] += 1
         self._share = min(self._share, PROBING_SHARE)
-        # Others may not outlive a service that is away.
+        # Other schedulers may end while the service is unreachable, and leave data.
         self._look_for_others = True
         self._backoff.failed(asked)
         self._retry_waits = True

@@ -1,14 +1,14 @@
-"""Beats that could not be delivered, in files that survive the process.
+"""Stores undelivered heartbeats in files that survive the process.
 
-A spool is written while the service does not take what it is sent, and removed once it has it all.
-What a process leaves behind, however it ended, the next one with the same endpoint and token
-delivers. Two at once do not get into each other's way: whoever writes or delivers a file holds a
-lock on it, which goes with the process.
+The plugin writes to the spool while the service does not accept data, and removes it once
+everything is delivered. If a process leaves files behind, however it ended, the next process with
+the same endpoint and token delivers them. Several processes can share a folder: a process that
+writes or delivers a file holds a lock on it until it ends.
 
-A file is a sequence of records: ``dsk1``, the length and the CRC-32 of what follows (big-endian, 4
-bytes each), and a heartbeat's body as it is sent. A record that is damaged is skipped up to the
-next one that is whole. Nothing in here raises OSError out of the package: a spool that cannot be
-written costs one warning.
+A file is a sequence of records: ``dsk1``, the length and the CRC-32 of the body (big-endian, 4
+bytes each), and the body of a heartbeat as it is sent. Reading skips a damaged record up to the
+next intact one. This module passes no OSError on: a spool that cannot be written causes one
+warning.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _MAGIC = b"dsk1"
 _HEADER = struct.Struct(">4sII")
 _SUFFIX = ".beats"
 
-#: The spool's room is taken by files of this share of it, so that the oldest can go.
+#: A file takes at most this fraction (1/4) of the spool's size, so that the oldest can be dropped.
 _PARTS = 4
 
-#: The byte of a file that Windows locks, as no one may read one that is: far behind any record.
+#: The byte that is locked on Windows, far behind any record: a locked byte cannot be read.
 _LOCKED = 0x7FFF_0000
 
 _PLATFORM = sys.platform
 
 
 def directory(setting: str | None) -> Path | None:
-    """Return the folder that ``spool.directory`` means on this machine, or None for nowhere."""
+    """Return the folder for ``spool.directory`` on this machine; None if nothing is spooled."""
     if setting == "":
         return None
     try:
@@ -69,7 +69,7 @@ def directory(setting: str | None) -> Path | None:
 
 
 def _usual_folder() -> Path:
-    """Return where programs of this user keep such files, by the conventions of the platform."""
+    """Return the folder for such files of this user, by the platform's conventions."""
     state = os.environ.get("XDG_STATE_HOME")
     if state:
         return Path(state) / "daskscope"
@@ -81,12 +81,12 @@ def _usual_folder() -> Path:
         folder = Path.home() / "Library" / "Application Support" / "daskscope"
     else:
         return posix
-    # It was this one everywhere once: what waits there is to be found.
+    # Earlier versions used this folder on all platforms, and may have left data there.
     return posix if posix.is_dir() else folder
 
 
 def read_records(data: bytes) -> Iterator[bytes]:
-    """Yield what the whole records in ``data`` hold, in order."""
+    """Yield the bodies of the intact records in ``data``, in order."""
     at = data.find(_MAGIC)
     while at >= 0 and at + _HEADER.size <= len(data):
         _, length, checksum = _HEADER.unpack_from(data, at)
@@ -100,7 +100,7 @@ def read_records(data: bytes) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class _File:
-    """A file whose lock is held. ``size`` in bytes."""
+    """A file whose lock this process holds. ``size`` is in bytes."""
 
     path: Path
     descriptor: int
@@ -113,7 +113,7 @@ class _File:
             while rest:
                 rest = rest[os.write(self.descriptor, rest) :]
         except OSError:
-            # A part of a record is none; what stands before it stays whole in any case.
+            # Remove the partial record. Readers skip it if that fails.
             with contextlib.suppress(OSError):
                 os.ftruncate(self.descriptor, self.size)
             raise
@@ -121,9 +121,9 @@ class _File:
         self.records += 1
 
     def remove(self) -> bool:
-        """Remove the file, and return whether it is gone."""
-        # While its lock is held no one else takes it for one that was left behind. But Windows
-        # removes none that is open.
+        """Remove the file. Return whether it is gone."""
+        # Remove it while the lock is held, so that no other process claims it. Windows cannot
+        # remove an open file, so try again afterwards.
         gone = _unlink(self.path)
         self.release()
         return gone or _unlink(self.path)
@@ -133,12 +133,12 @@ class _File:
             os.close(self.descriptor)
 
 
-#: All there are, for whoever forks this process.
+#: All spools, to release their locks in a forked process.
 _spools: WeakSet[Spool] = WeakSet()
 
 
 class Spool:
-    """Data that one plugin could not deliver, and that others left behind. Not thread-safe.
+    """Data that this plugin could not deliver, and data that others left behind. Not thread-safe.
 
     ``drops`` counts, as ``spooled beat``, heartbeats that were dropped because the spool was full.
     """
@@ -153,13 +153,14 @@ class Spool:
         drops: Counter[str],
     ) -> None:
         self._folder = folder
-        # Whose beats: not to be read off a file name, and not delivered with another's token.
+        # A hash of endpoint and token in file names: heartbeats must not be sent with another
+        # token, and the name must not reveal either.
         self._whose = hashlib.sha256(f"{endpoint}\n{token}".encode()).hexdigest()[:16]
         self._max_bytes = max_bytes
         self._drops = drops
         self._own: list[_File] = []
         self._backlog: list[_File] = []
-        # What Windows did not remove, for someone else was just looking at it.
+        # Files that Windows did not remove, because another process had them open.
         self._unremoved: set[Path] = set()
         self._records: Iterator[bytes] | None = None
         self._next: bytes | None = None
@@ -168,14 +169,16 @@ class Spool:
 
     @property
     def is_used(self) -> bool:
-        """Whether something that was appended is still there."""
+        """Whether the spool contains data of this plugin."""
         return bool(self._own)
 
     # --- writing ----------------------------------------------------------------------------------
 
     def append(self, body: bytes) -> bool:
-        """Keep the body of a beat; return whether it is kept. No fsync: a crash of the machine may
-        cost the last seconds, one of the process costs nothing.
+        """Write the body of a heartbeat; return whether it was written.
+
+        There is no fsync: a crash of the machine may lose the last seconds, a crash of the process
+        nothing.
         """
         if self._folder is None:
             return False
@@ -197,8 +200,9 @@ class Spool:
         return True
 
     def forget_removed(self) -> int:
-        """Forget files of its own that someone has removed, as a cleaner of old files does; return
-        how many beats were in them.
+        """Forget own files that another program has removed, such as a cleaner of old files.
+
+        Return how many heartbeats they contained.
         """
         removed = [file for file in self._own if os.fstat(file.descriptor).st_nlink == 0]
         for file in removed:
@@ -212,7 +216,7 @@ class Spool:
         return sum(file.records for file in removed)
 
     def discard(self) -> None:
-        """Remove what was appended: it has been delivered."""
+        """Remove this plugin's own data, which has been delivered."""
         for file in self._own:
             self._remove(file)
         self._own.clear()
@@ -242,7 +246,7 @@ class Spool:
                 return
             file = own.get(path) or self._claimed(path)
             if file is None:
-                continue  # another scheduler is at it
+                continue  # another scheduler uses it
             self._drops["spooled beat"] += file.records or sum(
                 1 for _ in read_records(_content(file))
             )
@@ -256,24 +260,24 @@ class Spool:
     # --- delivering -------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """Take over what others with the same endpoint and token left behind."""
+        """Take over files that others with the same endpoint and token left behind."""
         if self._folder is None:
             return
         mine = {file.path for file in (*self._own, *self._backlog)} | self._unremoved
         for path, length in self._entries():
             if self._whose not in path.name.split("-"):
                 continue
-            # An empty one is just being made.
+            # An empty file has just been created by another process.
             if length and path not in mine and (file := self._claimed(path)) is not None:
                 self._backlog.append(file)
 
     def deliver_own(self) -> None:
-        """Deliver what was appended too: memory could not hold it all."""
+        """Also deliver this plugin's own data, because memory does not hold all of it any more."""
         self._backlog += self._own
         self._own.clear()
 
     def next(self) -> bytes | None:
-        """Return the oldest body that is to be delivered, or None. The same until :meth:`taken`."""
+        """Return the oldest body to deliver, or None. It stays the same until :meth:`taken`."""
         while self._next is None and self._backlog:
             if self._records is None:
                 data = _content(self._backlog[0])
@@ -289,11 +293,11 @@ class Spool:
         return self._next
 
     def taken(self) -> None:
-        """Go on to the next one: the service has the last, or will never take it."""
+        """Advance to the next body: the service has accepted the last, or will never accept it."""
         self._next = None
 
     def close(self) -> None:
-        """Leave everything to the next plugin."""
+        """Release all files, and leave them to the next plugin."""
         for file in (*self._own, *self._backlog):
             file.release()
         self._own.clear()
@@ -308,12 +312,12 @@ class Spool:
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
-                    with contextlib.suppress(OSError):  # it may go at any time
+                    with contextlib.suppress(OSError):  # the file may be removed at any time
                         if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
                             length = entry.stat(follow_symlinks=False).st_size
                             found.append((self._folder / entry.name, length))
         except (FileNotFoundError, NotADirectoryError):
-            pass  # whoever writes there will hear of it
+            pass  # a later write reports it
         except OSError as error:
             self._warn(f"cannot read the spool in {self._folder} ({error.strerror})")
         return sorted(found)
@@ -326,14 +330,14 @@ class Spool:
         except OSError as error:
             self._warn(f"cannot send the data in {path} ({error.strerror})")
             return None
-        # Whoever held the lock may have delivered and removed it meanwhile.
+        # The process that held the lock may have delivered and removed the file meanwhile.
         if _lock(descriptor) and path.exists():
             return _File(path, descriptor)
         os.close(descriptor)
         return None
 
     def hangs(self, outcome: str) -> None:
-        """Warn of a disk that does not answer, and of what comes of it. From any thread."""
+        """Warn that the disk does not respond, and of the ``outcome``. From any thread."""
         self._warn(
             f"cannot use the spool in {self._folder} (the disk does not respond); {outcome}. "
             "See the settings daskscope.spool.directory and daskscope.spool.max-bytes"
@@ -351,7 +355,7 @@ def _content(file: _File) -> bytes:
 
 
 def _unlink(path: Path) -> bool:
-    """Remove a file, and return whether it is gone."""
+    """Remove a file. Return whether it is gone."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -360,14 +364,17 @@ def _unlink(path: Path) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Take the lock on a file; return False if another holds it. It goes with the process."""
+    """Take the lock on a file; return False if another process holds it.
+
+    The operating system releases it when the process ends.
+    """
     try:
         if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
             _lock_on_windows(descriptor)
     except OSError as error:
-        # A file system without locks: at worst a beat is delivered twice, which is harmless.
+        # Without locks in the file system, a heartbeat may be delivered twice, which is harmless.
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
 
@@ -382,7 +389,7 @@ def _lock_on_windows(descriptor: int) -> None:
 
 
 def _release_after_fork() -> None:
-    # A process that was forked holds the locks, too: nobody could deliver while it lives.
+    # A forked process shares the locks, so no other process could deliver the files while it lives.
     for spool in tuple(_spools):
         spool.close()
 

@@ -1,8 +1,8 @@
 """Writes undelivered data to the spool, in a thread of its own, because a disk may hang.
 
-The spool may lie across a network. Whoever wants something of it hands a job over and goes on; only
-for the next beat of the spool is there a short wait, and none while the disk hangs. Of each kind
-one job waits at most: what it does is what is to be done when its turn comes.
+The spool may be on a network file system. So callers queue a job and do not wait for it. Only
+:meth:`SpoolWorker.next` waits for a short time, but not while the disk hangs. At most one job of
+each kind waits, because a job does all that is due when it runs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from daskscope.background import Background
 from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool
 
-#: Seconds that a beat waits for the disk.
+#: Seconds that :meth:`SpoolWorker.next` waits for the disk.
 PATIENCE = 2.0
-#: Seconds after which the disk is taken to hang.
+#: Seconds after which the disk counts as hanging.
 OVERDUE = 10.0
-#: The same at the end: whoever closes a cluster is waiting.
+#: The same at the end, when the user who closes the cluster is waiting.
 LAST_OVERDUE = 0.5
-#: Seconds between two beats in the spool that report nothing but the cluster's status.
+#: Seconds between two spooled heartbeats that contain only the cluster's status.
 SPOOLED_STATUS = 60.0
 
 _Job = Callable[[], bytes | None]
@@ -34,10 +34,10 @@ _Outcome = Future[bytes | None]
 
 
 class SpoolWorker:
-    """Writes what is in ``pending`` to ``spool``, and reads what is to be delivered from there.
+    """Writes the rows in ``pending`` to ``spool``, and reads the data to deliver from there.
 
-    ``lock`` is held for ``pending``, and for what waits here, never for a file. The thread is
-    started at once: at interpreter exit none can be started any more.
+    ``lock`` protects ``pending`` and the waiting jobs, and is never held during a file operation.
+    The thread starts at once, because no thread can be started at interpreter exit.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SpoolWorker:
         self._process = os.getpid()
         self._pending = pending
         self._lock = lock
-        # Those that wait, in the order in which they were handed over last.
+        # The waiting jobs, in the order in which they were queued last.
         self._jobs: dict[_Job, _Outcome] = {}
         self._at_disk_since: float | None = None
         self._next_status = 0.0
@@ -57,13 +57,14 @@ class SpoolWorker:
     # --- from any thread --------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Write what is not in the spool yet: the service does not take it."""
+        """Write rows that are not in the spool yet, because the service does not accept them."""
         self._hand_over(self._write)
 
     def keep_before_exit(self, timeout: float) -> None:
-        """Write what waits, if anything does, and wait for it: the process ends.
+        """Write waiting rows before the process ends, and wait for that, at most ``timeout``
+        seconds.
 
-        Nothing in a copy that was forked off: it has no thread of ours, and waits for no lock.
+        It does nothing in a forked process, which lacks the thread and must not wait for a lock.
         """
         if os.getpid() != self._process:
             return
@@ -76,16 +77,19 @@ class SpoolWorker:
             self._warn_of_the_end()
 
     def clear(self) -> None:
-        """Remove what was written: it has been delivered. Or have it delivered, if not all was."""
+        """Remove the spooled data, because it was delivered; or deliver it, if memory lacked a
+        part.
+        """
         self._hand_over(self._clear)
 
     def claim(self) -> None:
-        """Take over what others left behind."""
+        """Take over files that others left behind."""
         self._hand_over(self._spool.claim)
 
     def next(self) -> bytes | None:
-        """Return what is to be delivered next, the same until :meth:`taken`, or None: also where
-        the disk says nothing for long.
+        """Return the next body to deliver, or None. It stays the same until :meth:`taken`.
+
+        It is also None if the disk does not respond in time.
         """
         began = self._at_disk_since
         busy = 0.0 if began is None else time.monotonic() - began
@@ -95,12 +99,13 @@ class SpoolWorker:
             return None
 
     def taken(self) -> None:
-        """Go on to the next one: the service has the last, or will never take it."""
+        """Advance to the next body: the service has accepted the last, or will never accept it."""
         self._hand_over(self._spool.taken)
 
     def close(self) -> None:
-        """Do what was handed over, and leave the files to the next plugin. Does not wait for long:
-        see :meth:`done`.
+        """Do the queued jobs, and leave the files to the next plugin.
+
+        It waits only :data:`LAST_OVERDUE` seconds: see :meth:`done`.
         """
         self._thread.close()
         self._thread.join(LAST_OVERDUE)
@@ -108,11 +113,11 @@ class SpoolWorker:
             self._warn_of_the_end()
 
     def done(self) -> bool:
-        """Return whether all is done since :meth:`close`."""
+        """Return whether all jobs are done after :meth:`close`."""
         return self._thread.done()
 
     def warn_if_overdue(self) -> None:
-        """Warn of a disk that has not answered for long."""
+        """Warn if the disk has not responded for long."""
         began = self._at_disk_since
         if began is not None and time.monotonic() - began > OVERDUE:
             self._spool.hangs(
@@ -157,7 +162,7 @@ class SpoolWorker:
         removed = self._spool.forget_removed()
         with self._lock:
             if removed:
-                if self._pending.overflowed:  # else memory still holds all of it
+                if self._pending.overflowed:  # otherwise memory still holds all of it
                     self._drops["spooled beat"] += removed
                 self._pending.spool_is_gone()
             if (
@@ -176,7 +181,7 @@ class SpoolWorker:
             if not self._spool.append(body_of(beat)):
                 return
             with self._lock:
-                # What has changed meanwhile is not in it.
+                # Rows that have changed meanwhile do not count as spooled.
                 self._pending.spooled(beat)
                 all_spooled = self._pending.all_spooled()
 
@@ -185,9 +190,9 @@ class SpoolWorker:
             return
         with self._lock:
             if self._pending.rows_wait():
-                return  # the disk took its time, and the service may be away again
+                return  # the disk was slow, and the service may be unreachable again
             overflowed = self._pending.overflowed
-            # First: what has to make room from now on is nowhere else.
+            # First, because rows that are dropped from memory from now on are nowhere else.
             self._pending.spool_is_gone()
         if overflowed:
             self._spool.deliver_own()
@@ -196,5 +201,5 @@ class SpoolWorker:
 
 
 def body_of(beat: protocol.Heartbeat) -> bytes:
-    """Return a beat as it is sent."""
+    """Return the body of a request for a heartbeat."""
     return gzip.compress(protocol.encode(beat), 5)

@@ -1,4 +1,4 @@
-"""Warnings that do not repeat: a cause of failure stays until someone removes it."""
+"""Warnings that are logged once: a cause of failure usually lasts until someone removes it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What would be sent, switch by switch, made by sending it nowhere."""
+"""``explain()``: shows the data that would be sent, switch by switch, without sending it."""

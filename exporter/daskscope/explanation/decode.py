@@ -1,8 +1,8 @@
-"""Decodes the bodies of requests for people: everything in them, under its own name.
+"""Decodes the bodies of requests for people to read: everything in them, with its name.
 
-Only its form is another: attributes are a mapping, identifiers hexadecimal, and times are UTC. A
-metric's kind and value have fields of these names. Left out is the time from which a sum or a
-histogram counts, for it is not known here: it is when the plugin first reported it.
+Only the form differs: attributes are a mapping, identifiers are hexadecimal, and times are UTC. A
+metric has the fields ``kind`` and ``value``. The start time of a sum or a histogram is left out,
+because it is not known here: it is when the plugin first reported it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-#: How the name of a time ends on the wire: it is nanoseconds since the epoch.
+#: The suffix of fields that contain nanoseconds since the epoch.
 _NANOSECONDS = "_unix_nano"
 
 
@@ -56,7 +56,7 @@ def _logs(bodies: list[bytes]) -> dict[str, Any]:
 
 
 def _of_all(requests: Iterable[Message], field: str) -> tuple[dict[str, Any], list[Any]]:
-    """Return who sends ``requests``, which is one, and all that they hold in a ``field``."""
+    """Return the resource and scope that ``requests`` share, and all items in ``field``."""
     content: dict[str, Any] = {}
     items: list[Any] = []
     for request in requests:
@@ -83,7 +83,7 @@ def _message(message: Message) -> dict[str, Any]:
 def _field(field: FieldDescriptor, value: Any) -> Any:
     if field.message_type is KeyValue.DESCRIPTOR:
         return {pair.key: _any(pair.value) for pair in value}
-    if isinstance(value, MutableSequence):  # as protobuf's repeated fields are
+    if isinstance(value, MutableSequence):  # a repeated field of protobuf
         return [_single(field, one) for one in value]
     return _single(field, value)
 
@@ -116,7 +116,7 @@ def _time(nanoseconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09}Z"
 
 
-#: What the bodies of all requests hold, by the way that they go.
+#: The function that decodes the bodies of all requests, by their kind.
 READERS: dict[str, Callable[[list[bytes]], dict[str, Any]]] = {
     "heartbeat": _heartbeat,
     "metrics": _metrics,
@@ -124,7 +124,7 @@ READERS: dict[str, Callable[[list[bytes]], dict[str, Any]]] = {
     "logs": _logs,
 }
 
-#: What is made as it is sent: it differs each time that the same is sent to nowhere.
+#: Fields that are generated for each request, so they differ between two dry runs of the same data.
 MADE_ANEW: dict[str, frozenset[str]] = {
     "metrics": frozenset({"time"}),
     "traces": frozenset({"span_id", "parent_span_id", "links"}),

@@ -1,7 +1,7 @@
 """Processes a snapshot up to the point of sending, to see what would be sent.
 
-It goes through ``privacy`` to a beat and to OpenTelemetry's exporters, up to a transport that keeps
-what it is given.
+The snapshot goes through ``privacy`` to a heartbeat and to the OTLP exporters, up to a transport
+that stores the requests instead of sending them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class OwnNumbers:
 
 
 class DryRun:
-    """What would be sent for a snapshot, with some settings and clients' opt-outs, and for the
-    plugin's ``own`` numbers.
+    """The data that would be sent for a snapshot, with some settings and clients' opt-outs.
 
-    ``content`` is the data by its way (``heartbeat``, ``metrics``, ``traces``, ``logs``), and
-    ``destinations`` are the addresses. ``bytes`` and ``gzip`` are the sizes of all
-    bodies together, before and after they are compressed as the settings say; ``scrubbed`` is how
-    many secrets were taken out."""
+    ``own`` are the plugin's numbers, which are sent, too. ``content`` is the data by kind
+    (``heartbeat``, ``metrics``, ``traces``, ``logs``), and ``destinations`` are the addresses by
+    kind. ``bytes`` and ``gzip`` are the sizes of all bodies together, before and after compression
+    by the settings. ``scrubbed`` is how many secrets were replaced.
+    """
 
     def __init__(
         self, settings: Settings, observed: Observed, own: OwnNumbers, refusals: OptOuts
@@ -59,7 +59,7 @@ class DryRun:
         if not settings.otlp_only:
             pending = DeliveryQueue(0, Counter(observed.drops))
             pending.add(cleared)
-            # It holds the code, too, which the service asks for where it lacks it.
+            # This heartbeat contains the code, too, which the service otherwise asks for.
             body = protocol.encode(pending.beat_to_spool(observed.status.at))
             bodies["heartbeat"] = [_Body(body, len(gzip.compress(body, 5)))]
             addresses["heartbeat"] = f"{settings.endpoint}/api/v1/heartbeats"
@@ -78,14 +78,14 @@ class DryRun:
             emitter.shutdown()
             for signal, kept in destination.kept.items():
                 if kept.bodies:
-                    # Metrics are read at the first snapshot, and once more at the end.
+                    # Metrics are sent for the snapshot, and once more at the shutdown.
                     bodies[signal] = kept.bodies[:1] if signal == "metrics" else kept.bodies
                     addresses[signal] = destination.address(signal)
         every = [one for many in bodies.values() for one in many]
         self.bytes = sum(len(one.content) for one in every)
         self.gzip = sum(one.as_sent for one in every)
         self.scrubbed = sum(one.content.count(SCRUBBED.encode()) for one in every)
-        # An address may hold credentials.
+        # An address may contain credentials.
         scrubber = Scrubber()
         ways = [way for way in READERS if way in bodies]
         self.destinations = {way: scrubber.scrub(addresses[way], protocol.MAX_TEXT) for way in ways}
@@ -94,16 +94,16 @@ class DryRun:
 
 @dataclass(frozen=True)
 class _Body:
-    """The content of one request, and how many bytes it has when it is sent."""
+    """The uncompressed content of one request, and its bytes as sent."""
 
     content: bytes
     as_sent: int
 
 
 class _Nowhere(OTLPEnvironment):
-    """Where nothing arrives: what would be sent over HTTP is kept, by signal.
+    """A destination that sends nothing: it stores the requests by signal.
 
-    What goes over gRPC has the same content.
+    It always uses OTLP over HTTP; over gRPC the content would be the same.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -116,7 +116,7 @@ class _Nowhere(OTLPEnvironment):
 
 
 class _KeepingSession(requests.Session):
-    """Sends nothing, and keeps the bodies of requests."""
+    """Sends nothing, and stores the bodies of requests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The latest rows of each kind, kept in the scheduler's process for ``explain()``."""
+"""Stores the latest rows of each kind in the scheduler's process, for ``explain()``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from daskscope.delivery.queue import KEYS
 from daskscope.observe.snapshot import Observed
 from daskscope.observe.tasks.computation import Traced
 
-#: Rows of each kind that are remembered, the latest: as many as go with one beat.
+#: Latest rows of each kind that are stored.
 MAX_ROWS = 40
 
-#: What each snapshot holds all of.
+#: Fields of which each snapshot contains all rows.
 _STATE = frozenset({"prefixes", "times"})
 
 
 class LatestRows:
     """The last state, and the latest rows of each kind. Thread-safe.
 
-    Rows are handed out once; these stay here, in the scheduler's process, to be explained.
+    Snapshots contain each row once; this stores copies for ``explain()``.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class LatestRows:
         self._traced: dict[str, Traced] = {}
 
     def add(self, observed: Observed) -> None:
-        """Remember a snapshot."""
+        """Store a snapshot and its rows."""
         with self._lock:
             self._last = observed
             for field in dataclasses.fields(observed):
@@ -39,7 +39,8 @@ class LatestRows:
                 if not isinstance(rows, tuple) or field.name in _STATE:
                     continue
                 known = self._rows.setdefault(field.name, {})
-                # What stays alive for as long as it is a key has an id of its own.
+                # Rows without a key are identified by id, which is unique while the row is stored
+                # here.
                 key_of = KEYS.get(field.name, id)
                 for row in rows:
                     key = key_of(row)
@@ -49,17 +50,17 @@ class LatestRows:
                     del known[next(iter(known))]
             for computation, traced in observed.traced.items():
                 before = self._traced.pop(computation, None)
-                # Samples are handed out once, too.
+                # A computation's samples are in one snapshot only: do not replace them by none.
                 self._traced[computation] = traced if before is None or traced.samples else before
             while len(self._traced) > MAX_ROWS:
                 del self._traced[next(iter(self._traced))]
 
     def has(self, observed: Observed) -> bool:
-        """Return whether ``observed`` was the last one."""
+        """Return whether ``observed`` was the last snapshot added."""
         return self._last is observed
 
     def snapshot(self) -> Observed | None:
-        """Return one snapshot of it all."""
+        """Return one snapshot with the last state and all stored rows; None if there is none."""
         with self._lock:
             if self._last is None:
                 return None

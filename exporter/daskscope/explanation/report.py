@@ -1,7 +1,7 @@
-"""Shows what a cluster would send, switch by switch, by making it.
+"""Shows the data that a cluster would send, switch by switch.
 
-One snapshot is sent to nowhere with the settings in force, and again with each switch turned off:
-what differs is what the switch sends.
+One snapshot is processed without sending it, once with the settings in force, and again with each
+switch turned off. The difference is the data that the switch sends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.snapshot import Observed
 from daskscope.scrubbing import shortened
 
-#: Each switch, as in ``daskscope.yaml``, and its field of the settings when it is off.
+#: Each switch by its name in ``daskscope.yaml``, with its field of the settings and its value when
+#: off.
 SWITCHES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("computation.code.transmit", {"code_transmit": False}),
     ("computation.exceptions.transmit", {"exceptions_transmit": False}),
@@ -38,17 +39,18 @@ SWITCHES: tuple[tuple[str, dict[str, Any]], ...] = (
 #: Characters of a setting's value in the overview.
 MAX_VALUE = 40
 
-#: What a part is called that no switch leaves out.
+#: The name of the part that is sent whatever the switches are.
 ALWAYS = "always"
 
 
 @dataclass(frozen=True)
 class Part:
-    """The data that one switch sends. Sizes in bytes: of the bodies, and of the same compressed.
+    """The data that one switch sends. ``bytes`` and ``gzip`` are sizes, before and after
+    compression.
 
-    ``sends`` holds that data by its way (``heartbeat``, ``metrics``, ``traces``, ``logs``). It is
+    ``sends`` holds that data by its kind (``heartbeat``, ``metrics``, ``traces``, ``logs``). It is
     empty if the switch is off, or if there is no such data now. The same data may be in two parts:
-    logs go over OTLP, so both switches send them.
+    logs are sent over OTLP, so they need both switches.
     """
 
     setting: str
@@ -63,7 +65,7 @@ class Part:
         return bool(self.value)
 
     def shown(self, width: int | None = None) -> str:
-        """Return its value for people, no longer than ``width``; ``off`` if it is."""
+        """Return its value for people, at most ``width`` characters; ``off`` if it is off."""
         if self.setting == ALWAYS:
             return ""
         if not self.on:
@@ -76,8 +78,8 @@ class Part:
 class Explanation:
     """The data that a cluster sends, as shown by :func:`daskscope.explain`.
 
-    ``problem`` says why nothing is sent, if so. ``destinations`` are the addresses by the data's
-    way. ``busy_by`` says what work keeps the cluster from being closed as idle. ``bytes`` and
+    ``problem`` says why nothing is sent, if so. ``destinations`` are the addresses by the kind of
+    data. ``busy_by`` says what work keeps the cluster from being closed as idle. ``bytes`` and
     ``gzip`` are the sizes of all bodies together, ``scrubbed`` is the number of secrets that were
     replaced. Printing it shows everything; its repr is an overview.
     """
@@ -115,7 +117,7 @@ class Explanation:
         return json.dumps(dataclasses.asdict(self), default=str, indent=2, ensure_ascii=False)
 
     def overview(self) -> str:
-        """Return where it goes, and how many bytes each setting sends."""
+        """Return the destinations, and the bytes that each setting sends."""
         if self.problem is not None:
             return f"daskscope sends nothing: {self.problem}"
         rows = [("setting", "value", "bytes", "compressed")]
@@ -172,8 +174,10 @@ class Explanation:
 def explain(
     settings: Settings, observed: Observed, own: OwnNumbers, refusals: OptOuts
 ) -> Explanation:
-    """Return what of ``observed`` is sent with ``settings`` where clients have these ``refusals``,
-    and of the plugin's ``own`` numbers. Takes a while: not for a loop.
+    """Return the data of ``observed`` that is sent with ``settings`` and clients' opt-outs
+    ``refusals``.
+
+    ``own`` are the plugin's numbers. It takes long: do not call it on an event loop.
     """
     settings = refusals.in_force(settings)
     full = DryRun(settings, observed, own, refusals)
@@ -190,7 +194,7 @@ def explain(
                 )
             )
         }
-        # Ids of spans are made anew each time, and compress a little better or worse.
+        # Span ids are generated each time, and their compressed size varies a little.
         less = max(full.gzip - without.gzip, 0)
         sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
         parts.append(Part(setting, getattr(settings, field), sends, *sizes))
@@ -212,8 +216,9 @@ def explain(
 
 
 def _difference(full: Any, less: Any, anew: frozenset[str]) -> Any:
-    """Return what of ``full`` is not in ``less``; None if nothing. Fields that are made ``anew``
-    each time make no difference.
+    """Return the part of ``full`` that is not in ``less``; None if there is none.
+
+    Fields in ``anew`` are ignored, because they differ each time.
     """
     if full == less:
         return None
@@ -265,7 +270,7 @@ def _holds_rows(value: Any) -> bool:
 
 
 def _rows(field: str, rows: list[Any], indent: str) -> Iterator[str]:
-    """Yield rows below their number, and what all of them have in common but once."""
+    """Yield the number of rows with the fields that all share, then each row's other fields."""
     common: dict[str, Any] = {}
     if len(rows) > 1 and all(isinstance(row, dict) for row in rows):
         first, *others = rows

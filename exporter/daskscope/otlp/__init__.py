@@ -1,4 +1,4 @@
-"""Snapshot to OpenTelemetry: metrics, traces and logs over OTLP."""
+"""Sends snapshots to OpenTelemetry: metrics, traces and logs over OTLP."""
 
 from daskscope.otlp.limits import import_sdk
 

@@ -1,4 +1,4 @@
-"""Increments instead of totals, for backends that expect them (``DELTA``)."""
+"""Converts cumulative metrics to deltas, for backends that expect delta temporality."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from opentelemetry.sdk.metrics.export import (
     Sum,
 )
 
-#: Kinds of metrics that can be sent in increments.
+#: Kinds of metrics that are sent as deltas.
 Kinds: TypeAlias = tuple[type[Sum] | type[Histogram], ...]
 
 _Point: TypeAlias = NumberDataPoint | HistogramDataPoint
 
 
 class DeltaExporter(MetricExporter):
-    """Exports what metrics of some ``kinds`` have grown by since the last export that was taken.
+    """Exports metrics of some ``kinds`` as deltas since the last successful export.
 
-    The SDK makes increments too, and forgets those that did not arrive. Here they are part of the
-    next ones. Whoever takes some and does not say so gets them twice, as from every sender of them.
+    The SDK makes deltas too, but loses those of a failed export. Here they are part of the next
+    export. A backend that accepts an export without acknowledging it gets the deltas twice.
     """
 
     def __init__(self, exporter: MetricExporter, kinds: Kinds) -> None:
         super().__init__()
         self._exporter = exporter
         self._kinds = kinds
-        # The totals so far. There are as many as series, and these are bounded.
+        # The totals at the last successful export. One per series, and series are bounded.
         self._taken: dict[Hashable, _Point] = {}
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        """Export metrics, and note the totals if they were taken."""
+        """Export metrics, and store the totals if the export succeeded."""
         totals: dict[Hashable, _Point] = {}
         increments = [
             replace(
@@ -61,17 +61,17 @@ class DeltaExporter(MetricExporter):
         return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Send what waits."""
+        """Flush the wrapped exporter."""
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """End."""
+        """Shut down the wrapped exporter."""
         self._exporter.shutdown(timeout_millis, **kwargs)
 
     def _grown(self, metric: Metric, totals: dict[Hashable, _Point]) -> Metric:
-        """Return what a metric has grown by, if it is sent so, and note its ``totals``."""
+        """Return a metric as deltas, if its kind is sent so, and store its ``totals``."""
         data: Any = metric.data
-        # What is no counter goes up and down: its value is sent as it is.
+        # Non-monotonic sums and gauges are sent as they are.
         if type(data) not in self._kinds or not getattr(data, "is_monotonic", True):
             return metric
         points: list[_Point] = []

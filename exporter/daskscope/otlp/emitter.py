@@ -1,4 +1,4 @@
-"""Emits one snapshot after the other through OpenTelemetry."""
+"""Emits snapshots as metrics, traces and logs through OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("daskscope")
 
 Part = TypeVar("Part")
 
-# The bounds of the histogram of durations, by what the settings say.
+# The bounds of the histogram of durations, by the setting ``otlp.histogram``.
 _BOUNDS: dict[str, tuple[float, ...] | None] = {
     "all": names.DURATION_BOUNDS,
     "few": names.FEW_DURATION_BOUNDS,
@@ -43,11 +43,12 @@ class _Parts:
 
 
 class Emitter:
-    """Turns cleared snapshots into metrics, spans and log events. Runs in a thread of its own.
+    """Turns filtered snapshots into metrics, spans and log events. Runs in a thread of its own.
 
-    ``send_failures`` returns what others count of failed requests, by what was sent; ``waiting``
-    what waits in each queue; ``service_is_well`` whether heartbeats arrive. ``drops`` counts what a
-    bound left out. ``began_at`` is when the plugin began to count, in seconds since the epoch.
+    ``send_failures`` returns the failed requests of other senders, by kind of data; ``waiting`` the
+    length of each queue; ``service_is_well`` whether heartbeats arrive. ``drops`` counts data that
+    was dropped because of a bound. ``began_at`` is when the plugin began to count, in seconds since
+    the epoch.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Emitter:
                     part.observe(snapshot)
 
     def send_failures(self) -> dict[str, int]:
-        """Return how many requests failed, by what was sent: the others' too."""
+        """Return the failed requests by kind of data, including those of other senders."""
         return {**self._others_failures(), **self._exporters.failures}
 
     def end_overdue(self) -> None:
@@ -88,15 +89,15 @@ class Emitter:
         self._exporters.end_overdue()
 
     def close(self) -> None:
-        """Try each thing once from now on. From any thread."""
+        """Send each batch only once from now on, without retries. From any thread."""
         self._exporters.close()
 
     def give_up(self) -> None:
-        """Count all that waits as lost, and what is under way. From any thread."""
+        """Stop sending, and count all waiting data as lost. From any thread."""
         self._exporters.give_up()
 
     def shutdown(self) -> None:
-        """Send what waits and end. Takes as long as the exporters' timeouts."""
+        """Send waiting data and shut down. It may take as long as the exporters' timeouts."""
         self._exporters.close()
         if self._parts is not None:
             if self._parts.logs is not None:
@@ -107,7 +108,7 @@ class Emitter:
                 self._parts.metrics.shutdown(timeout=10)
 
     def _start(self, cluster: protocol.Cluster) -> _Parts:
-        """Make each part once: one that cannot be made costs a warning, and not the others."""
+        """Make each part once. If one fails, log a warning and go on without it."""
         who = Who(cluster, Scrubber(self._settings.scrub))
         traces = None
         if self._settings.traces_transmit:

@@ -1,15 +1,14 @@
-"""Where OTLP goes and how, as the ``OTEL_EXPORTER_OTLP_*`` variables say.
+"""Reads from the ``OTEL_EXPORTER_OTLP_*`` variables where and how OTLP is sent.
 
 Each variable may be set for one signal (``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT``) or for all; an
-empty one counts as not set. They are read here, not by the SDK, so that both protocols and all its
-versions read them the same, and so that a wrong value costs a warning and not the signal.
-
-Nothing global is set, and nothing but the variables is read: an application's own providers stay as
+empty variable counts as not set. This module reads them instead of the SDK, so that they mean the
+same with both protocols and all versions of the SDK, and so that an invalid value causes a warning,
+not the loss of the signal. No global providers are set or read: those of an application stay as
 they are.
 
-Without an endpoint it is the daskscope service, over HTTP and with its token. Where some signals
-have one, headers and certificates that are set for all are for those, and not for the service. With
-``otlp.only`` a signal without an endpoint is not sent.
+A signal without an endpoint is sent to the daskscope service, over HTTP and with the token. If only
+some signals have an endpoint, headers and certificates for all signals apply to those, and not to
+the service. With ``otlp.only`` a signal without an endpoint is not sent.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daskscope")
 
-#: The instrumentation scope of all that is emitted.
+#: The instrumentation scope of all telemetry.
 SCOPE = "daskscope"
 
 Signal = Literal["metrics", "traces", "logs"]
@@ -62,10 +61,10 @@ _OVER_HTTP: dict[Signal, Any] = {
     "logs": OTLPLogExporter,
 }
 
-# The kinds of metrics that are sent in increments, by preference.
+# The kinds of metrics that are sent as deltas, by temporality preference.
 _INCREMENTS: dict[str, Kinds] = {
     "CUMULATIVE": (),
-    # Of counters that are observed, as ours are, totals take less memory than increments.
+    # For observable counters like ours, cumulative values take less memory than deltas.
     "LOWMEMORY": (Histogram,),
     "DELTA": (Sum, Histogram),
 }
@@ -75,21 +74,21 @@ _AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 
 
 class OTLPEnvironment:
-    """Makes the SDK's exporter of each signal. ``sessions`` are what these send with."""
+    """Makes the SDK's exporter of each signal. ``sessions`` are the exporters' transports."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # As they are now: a later report of where something went names where it did go.
+        # A copy, so that later messages name the address that was actually used.
         self._environment = {
             name: value for name, value in os.environ.items() if name.startswith("OTEL_")
         }
-        # Whether a signal goes over gRPC, once that is known: by then it does so.
+        # Whether a signal is sent over gRPC; decided once per signal.
         self._grpc: dict[Signal, bool] = {}
         self._warn_once = WarnOnce()
         self.sessions: dict[Signal, HttpTransport | GrpcTransport] = {}
 
     def exporter(self, signal: Signal) -> Any:
-        """Return an exporter of the SDK, or None where a signal is not sent. Raises what the SDK
+        """Return an exporter of the SDK; None if the signal is not sent. Raises what the SDK
         raises.
         """
         return self._made(signal) if self.goes_somewhere(signal) else None
@@ -97,7 +96,7 @@ class OTLPEnvironment:
     def _made(self, signal: Signal) -> Any:
         if self._goes_over_grpc(signal):
             return self._over_grpc(signal)
-        # Whose credentials come from a plug-in has a session of its own.
+        # A credential provider brings its own session.
         if self._variable(signal, "CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP"):
             return self._over_http(signal)
         session = self.sessions[signal] = HttpTransport(
@@ -109,7 +108,7 @@ class OTLPEnvironment:
         return made
 
     def address(self, signal: Signal) -> str:
-        """Return where a signal goes, for people: without credentials."""
+        """Return the address of a signal without credentials, for messages."""
         endpoint = self._variable(signal, "ENDPOINT")
         if endpoint is None or not self._goes_over_grpc(signal):
             endpoint = self._http_endpoint(signal)
@@ -118,25 +117,27 @@ class OTLPEnvironment:
         return "".join((scheme, separator, authority.rpartition("@")[2], slash, path))
 
     def is_elsewhere(self, signal: Signal) -> bool:
-        """Return whether a signal goes to another place than the daskscope service."""
+        """Return whether a signal is sent elsewhere than to the daskscope service."""
         return self._variable(signal, "ENDPOINT") is not None
 
     def goes_somewhere(self, signal: Signal) -> bool:
-        """Return whether a signal is sent at all: not to the service with ``otlp.only``."""
+        """Return whether a signal is sent at all: with ``otlp.only``, only to an endpoint of its
+        own.
+        """
         return self.is_elsewhere(signal) or not self._settings.otlp_only
 
     def in_force(self, settings: Settings) -> Settings:
-        """Return the settings without what would go nowhere."""
+        """Return ``settings`` with switches off for data that would be sent nowhere."""
         return replace(
             settings,
             logs_transmit=settings.logs_transmit and self.goes_somewhere("logs"),
             traces_transmit=settings.traces_transmit and self.goes_somewhere("traces"),
-            # That goes to the service only.
+            # The profile is sent to the service only.
             profile_transmit=settings.profile_transmit and not settings.otlp_only,
         )
 
     def problem(self) -> str | None:
-        """Return why nothing at all is sent, or None."""
+        """Return why no data at all is sent, or None."""
         if not self._settings.otlp_only:
             return None
         if disabled_by_environment():
@@ -149,7 +150,7 @@ class OTLPEnvironment:
         )
 
     def timeout(self, signal: Signal) -> float:
-        """Return how many seconds sending may take, retries included."""
+        """Return how many seconds sending may take, including retries."""
         value = self._variable(signal, "TIMEOUT")
         if value is None:
             return TIMEOUT
@@ -163,7 +164,7 @@ class OTLPEnvironment:
         return TIMEOUT
 
     def increments(self) -> Kinds:
-        """Return the kinds of metrics that are to be sent as increments instead of totals."""
+        """Return the kinds of metrics that are sent as deltas instead of cumulative values."""
         buckets = self._environment.get(_AGGREGATION) or "explicit_bucket_histogram"
         if buckets.strip().lower() != "explicit_bucket_histogram":
             self._warn(
@@ -186,7 +187,7 @@ class OTLPEnvironment:
         return kinds
 
     def _over_http(self, signal: Signal, **arguments: Any) -> Any:
-        # The SDK reads the variables as well: requests leaves out a header that is None.
+        # The SDK reads the variables as well. A header of None makes requests omit it.
         not_for_it = dict.fromkeys(_parsed(self._variable(signal, "HEADERS")))
         return _OVER_HTTP[signal](
             endpoint=self._http_endpoint(signal),
@@ -201,8 +202,8 @@ class OTLPEnvironment:
 
     def _over_grpc(self, signal: Signal) -> Any:
         if "grpc" not in sys.modules:
-            # Its core writes a line to stderr for each connection that fails; we warn once. It
-            # looks as it opens its first channel. Where others use it, it is theirs to say.
+            # gRPC's core logs each failed connection to stderr; we warn once instead. It reads this
+            # variable when it opens its first channel. If other code uses gRPC, leave it alone.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as metrics
@@ -226,12 +227,12 @@ class OTLPEnvironment:
         with hide_variable(module, f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT"):
             made = exporter(
                 endpoint=endpoint,
-                # The scheme says so, if there is one.
+                # A scheme overrides the variable.
                 insecure=endpoint.startswith("http://") or (in_clear and "://" not in endpoint),
                 headers=tuple(self._headers(signal).items()),
                 timeout=self.timeout(signal),
                 compression=grpc.Compression[self._compression(signal).name],
-                # For https only: the SDK looks.
+                # The SDK uses these for https only.
                 credentials=grpc.ssl_channel_credentials(*files) if any(files) else None,
                 channel_options=OPTIONS,
             )
@@ -273,7 +274,7 @@ class OTLPEnvironment:
     def _headers(self, signal: Signal) -> dict[str, str]:
         headers = _parsed(self._credential(signal, "HEADERS"))
         if not self.is_elsewhere(signal):
-            # The service knows no other.
+            # The service accepts only its own tokens.
             headers["authorization"] = f"Bearer {self._settings.token}"
         return headers
 
@@ -295,13 +296,17 @@ class OTLPEnvironment:
         )
 
     def _credential(self, signal: Signal, name: str) -> str | None:
-        """Return a variable that is for one place alone, if it is for where that signal goes."""
+        """Return the value of a variable that must only be sent to its own destination.
+
+        For signals to the service, the variable for all signals is ignored if another signal has an
+        endpoint: it belongs to that endpoint.
+        """
         if self.is_elsewhere(signal) or not any(map(self.is_elsewhere, _OVER_HTTP)):
             return self._variable(signal, name)
         return self._environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}") or None
 
     def _name(self, signal: Signal, name: str) -> str:
-        """Return which variable it is that a signal's value stands in."""
+        """Return the name of the variable that contains a signal's value."""
         own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
         return own if self._environment.get(own) else f"OTEL_EXPORTER_OTLP_{name}"
 
@@ -321,13 +326,15 @@ def _content(path: str | None) -> bytes | None:
 
 
 def disabled_by_environment() -> bool:
-    """Return whether ``OTEL_SDK_DISABLED`` says so."""
+    """Return whether ``OTEL_SDK_DISABLED`` is true."""
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def positive(variable: str, otherwise: int) -> int:
-    """Return the number in a ``variable``. One that makes no sense costs a warning; an empty
-    variable counts as not set. The SDK ends with an error where a number must be positive.
+    """Return the positive number in an environment ``variable``, or ``otherwise``.
+
+    An invalid value causes a warning, where the SDK would raise. An empty variable counts as not
+    set.
     """
     value = os.environ.get(variable)
     if not value:
@@ -350,8 +357,8 @@ def positive(variable: str, otherwise: int) -> int:
 class Who(Resource):
     """The sender: the attributes that daskscope sets and those that ``OTEL_*`` variables add.
 
-    OpenTelemetry's providers never change theirs, but a cluster may get another name once its
-    manager has reported one: from then on it is sent under :attr:`name`.
+    OpenTelemetry's resources are immutable, but a cluster may get another name once its manager has
+    reported one: :attr:`name` can be changed.
     """
 
     def __init__(self, cluster: protocol.Cluster, scrubber: Scrubber) -> None:
@@ -365,7 +372,7 @@ class Who(Resource):
                 names.TELEMETRY_SDK_LANGUAGE: "python",
                 names.TELEMETRY_SDK_VERSION: version("opentelemetry-sdk"),
                 **scrubber.scrub_named({key: str(value) for key, value in environment.items()}),
-                # Whatever the environment says: another instance would be another series at every
+                # Not from the environment: another instance id would make another series at every
                 # start.
                 names.SERVICE_INSTANCE_ID: cluster.id,
                 names.CLUSTER_ID: cluster.id,
@@ -375,5 +382,5 @@ class Who(Resource):
 
     @property
     def attributes(self) -> Attributes:
-        """The attributes as they are now."""
+        """The current attributes."""
         return {names.CLUSTER_NAME: self.name, **super().attributes}

@@ -1,8 +1,8 @@
-"""The text of an exception, as ``str()`` shows it, read off its ``repr``.
+"""Derives an exception's ``str()`` from its ``repr``.
 
-A worker reports of an exception what ``repr`` makes of it, ``ValueError('no such file')``; the
-attribute ``exception.message`` of OpenTelemetry is the text, ``no such file``. The exception itself
-is not unpickled on the scheduler, so the text is read where Python's own classes show all of it.
+A worker reports the ``repr`` of an exception, ``ValueError('no such file')``, but OpenTelemetry's
+attribute ``exception.message`` is its ``str()``, ``no such file``. The scheduler does not unpickle
+the exception, so this module parses the ``repr``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _BUILTINS = {
 
 
 def text_of(message: str, kind: str) -> str:
-    """Return the text of an exception of type ``kind`` whose ``repr`` is ``message``.
+    """Return the ``str()`` of an exception of type ``kind`` whose ``repr`` is ``message``.
 
-    Where that shows something else than what the exception was made of, or was cut, it is the
-    text.
+    If the ``repr`` is not a call with literal arguments, or was cut, return the ``repr``.
     """
     match = _CALL.fullmatch(message)
     if match is None or not message.startswith(f"{kind}("):
@@ -38,7 +37,7 @@ def text_of(message: str, kind: str) -> str:
     if len(made_of) == 1:
         return repr(made_of[0]) if of_python is KeyError else str(made_of[0])
     if of_python is not None and issubclass(of_python, OSError) and len(made_of) == 2:
-        return f"[Errno {made_of[0]}] {made_of[1]}"  # Python leaves the file out of the repr
+        return f"[Errno {made_of[0]}] {made_of[1]}"  # Python's repr omits the file
     if of_python is not None and of_python.__str__ is BaseException.__str__:
         return str(made_of)
     return message

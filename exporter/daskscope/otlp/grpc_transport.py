@@ -14,11 +14,11 @@ from daskscope.delivery.http import MAX_ASKED
 from daskscope.otlp.sdk_private import between_exporter_and_channel
 from daskscope.otlp.transport import GrpcStatus
 
-#: Each exporter connects for itself, so that one that begins anew is not held up until the pause of
-#: the others' connection is over.
+#: Each exporter has its own connection. With a shared one, a new exporter would have to wait for
+#: the others' reconnection backoff.
 OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
-# Where a status may stand that says more; and where the SDK looks for when to try again.
+# The metadata keys of a detailed status, and of the retry delay that the SDK reads.
 _DETAILS = "grpc-status-details-bin"
 _RETRY_INFO = "google.rpc.retryinfo-bin"
 _NEVER = RetryInfo()
@@ -26,7 +26,7 @@ _NEVER.retry_delay.seconds = 10**9
 
 
 class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
-    """Sends each batch once. OpenTelemetry's exporter would try again for seconds, and could not be
+    """Sends each batch once. OpenTelemetry's exporter would retry for seconds, and could not be
     stopped without losing the batches behind it.
 
     ``outcome`` is the result of the last call.
@@ -38,14 +38,14 @@ class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # 
         self._given_up = False
 
     def watch(self, exporter: Any) -> None:
-        """Stand between an exporter and its channel, and the next ones that it makes."""
+        """Intercept the calls of an exporter on its current channel and all later ones."""
         between_exporter_and_channel(exporter, self._intercept)
 
     def end_overdue(self) -> None:
-        """Do nothing: gRPC ends calls itself, in time."""
+        """Do nothing: gRPC itself ends calls after their timeout."""
 
     def give_up(self) -> None:
-        """End the call that is under way, and make no more. From any thread."""
+        """End the current call, and make no more. From any thread."""
         self._given_up = True
         if self._channel is not None:
             self._channel.close()
@@ -53,7 +53,7 @@ class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # 
     def intercept_unary_unary(
         self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
-        """Make a call. Whatever is wrong, the SDK gets an answer that it does not try again."""
+        """Make a call. On a failure the SDK gets an answer after which it does not retry."""
         if not self._given_up:
             call = continuation(client_call_details, request)
             error = call.exception()
@@ -63,7 +63,7 @@ class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # 
             if isinstance(error, grpc.RpcError):
                 self.outcome = GrpcStatus(error.code().name, error.details() or "", _asked(error))
             elif not self._given_up:
-                return call  # a header that none may have, and the like
+                return call  # an invalid header, for example
         if self._given_up:
             self.outcome = GrpcStatus("DEADLINE_EXCEEDED", "no answer in time")
         return _Failed()
@@ -74,8 +74,10 @@ class GrpcTransport(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # 
 
 
 class _Failed(grpc.RpcError):  # type: ignore[misc]  # as above
-    """Has the SDK connect anew, as it does where nobody can be reached: a connection may be dead,
-    and gRPC would pause before the next one for longer and longer. But not call again by itself.
+    """A failed call that makes the SDK reconnect, but not retry.
+
+    Its status, UNAVAILABLE, makes the SDK reconnect: the connection may be dead, and gRPC's own
+    reconnection pauses grow. Its retry delay is too long for the SDK to retry.
     """
 
     def result(self) -> Any:
@@ -92,7 +94,7 @@ class _Failed(grpc.RpcError):  # type: ignore[misc]  # as above
 
 
 def _asked(error: Any) -> float | None:
-    """Return the seconds after which the other side says that it may be tried again, if it does."""
+    """Return the seconds that the server asks to wait before a retry; None if it does not."""
     for name, value in error.trailing_metadata() or ():
         if name != _DETAILS:
             continue
@@ -103,6 +105,6 @@ def _asked(error: Any) -> float | None:
                     delay = info.retry_delay
                     seconds: float = delay.seconds + delay.nanos / 1e9
                     return min(max(seconds, 0.0), MAX_ASKED)
-        except DecodeError:  # what is no status says nothing
+        except DecodeError:  # it is no detailed status
             pass
     return None

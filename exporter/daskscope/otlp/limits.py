@@ -1,7 +1,7 @@
-"""Variables with the limits of OpenTelemetry's SDK (``OTEL_ATTRIBUTE_COUNT_LIMIT`` and others).
+"""Environment variables with limits of OpenTelemetry's SDK (``OTEL_ATTRIBUTE_COUNT_LIMIT``, …).
 
-The SDK raises an error where one is invalid, such as -1: of its providers, and of one even as it is
-imported. To us an invalid one counts as not set, and costs a warning.
+The SDK raises an error for an invalid limit, such as -1, when a provider is created, and for one of
+them even on import. daskscope treats an invalid limit as not set, and logs a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES = re.compile(r"OTEL_([A-Z]+_)+LIMIT")
 
 
 def invalid_limits(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables with limits that the SDK does not take, and their values."""
+    """Return the variables with limits that the SDK does not accept, and their values."""
     return {
         name: value
         for name, value in environment.items()
@@ -36,7 +36,7 @@ def _is_taken(value: str) -> bool:
 
 
 def warn_of_invalid_limits() -> None:
-    """Warn of each that makes no sense."""
+    """Log a warning for each invalid limit."""
     for name, value in invalid_limits().items():
         logger.warning(
             "daskscope: %s is %r; it must be a whole number, 0 or above. It is ignored.",
@@ -46,7 +46,7 @@ def warn_of_invalid_limits() -> None:
 
 
 def import_sdk() -> None:
-    """Import the part of the SDK that looks at limits as it is imported, if some are invalid."""
+    """Import the part of the SDK that reads limits on import, if some limits are invalid."""
     if invalid_limits():
         with _not_set():
             import opentelemetry.sdk.trace  # noqa: F401
@@ -54,8 +54,8 @@ def import_sdk() -> None:
 
 @contextmanager
 def _not_set() -> Iterator[None]:
-    # In the process, as there is no module yet to hide them from. Whoever looks meanwhile finds no
-    # limit instead of one that makes no sense.
+    # This changes the process's environment, because the module that reads it is not imported yet.
+    # Other threads meanwhile see no limit instead of an invalid one.
     hidden = invalid_limits()
     for name in hidden:
         os.environ.pop(name, None)

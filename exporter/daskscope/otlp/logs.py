@@ -1,4 +1,4 @@
-"""Log events: what happened in a snapshot, and the log records of scheduler and workers."""
+"""Sends log events: events in a snapshot, and log records of scheduler and workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Row = TypeVar("Row")
 
 INFO, ERROR = SeverityNumber.INFO, SeverityNumber.ERROR
 
-#: Computations whose log events are remembered; beyond it the oldest are forgotten.
+#: Computations whose logged state is stored. Beyond it the oldest are forgotten.
 MAX_LOGGED = 5_000
 #: Intervals between two log events about a computation's progress.
 PROGRESS_EVERY = 3
@@ -53,17 +53,17 @@ def severity(level: int) -> SeverityNumber:
 
 @dataclass(slots=True)
 class _Logged:
-    """Up to where a computation was logged; ``at`` is in seconds since the epoch."""
+    """The logged state of a computation; ``at`` is in seconds since the epoch."""
 
     at: float
     ended: bool = False
 
 
 class Logs:
-    """A logger provider, and what it logs of cleared snapshots.
+    """Logs the events of filtered snapshots through a logger provider.
 
-    ``interval`` is that of snapshots, in seconds. ``span`` returns the span of a computation. A row
-    that cannot be logged is left out, and counted in ``drops``.
+    ``interval`` is that of snapshots, in seconds. ``span`` returns the span of a computation, by
+    its id. A row that cannot be logged is left out, and counted in ``drops``.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Logs:
         span: Callable[[str], SpanContext | None],
         drops: Counter[str],
     ) -> None:
-        # Older versions of the SDK look at them for each record.
+        # Older versions of the SDK read limits for each record.
         self._hides = sdk_private.without_invalid_limits if invalid_limits() else nullcontext
         with self._hides():
             self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
@@ -119,7 +119,7 @@ class Logs:
             severity_number=severity,
             severity_text=severity.name,
             body=body,
-            # The name is an attribute too: the collector's InfluxDB exporter drops the other.
+            # Also as an attribute, because the collector's InfluxDB exporter drops event_name.
             attributes={names.EVENT_NAME: event.name, **attributes},
             event_name=event.name,
         )
@@ -127,14 +127,14 @@ class Logs:
             self._logger.emit(record)
 
     def shutdown(self) -> None:
-        """Send what waits and end. Takes as long as the exporter's timeout."""
+        """Send waiting records and shut down. It may take as long as the exporter's timeout."""
         self._provider.shutdown()
 
     def _each(self, log: Callable[[Row], None], rows: Iterable[Row]) -> None:
         each_guarded(self._drops, log, rows)
 
     def _log_computation(self, now: float, computation: protocol.Computation) -> None:
-        """Log that a computation began, or how far it has come."""
+        """Log that a computation began, or its progress."""
         logged = self._logged.get(computation.id)
         attributes: dict[str, str | int] = {
             names.COMPUTATION_ID: computation.id,
@@ -154,7 +154,7 @@ class Logs:
             )
         elif (
             computation.status == "running"
-            and computation.done < computation.tasks  # else it waits for a loop to go on
+            and computation.done < computation.tasks  # else it waits for more tasks of a loop
             and not logged.ended
             and now - logged.at >= PROGRESS_EVERY * self._interval
         ):
@@ -241,7 +241,7 @@ class Logs:
             names.WORKER_LOSS_REASON: loss.reason,
             names.WORKER_LOSS_EXPECTED: loss.expected,
             names.WORKER_LOSS_TASKS: loss.processing,
-            # Not every backend takes an attribute that is a mapping.
+            # JSON, because not every backend accepts a mapping.
             names.WORKER_LOSS_PREFIXES: json.dumps(loss.tasks, ensure_ascii=False),
             names.WORKER_LIFETIME: loss.lifetime,
             names.WORKER_LAST_SEEN: None
@@ -288,7 +288,7 @@ def _tasks(computation: protocol.Computation) -> str:
 
 
 def _ended(computation: protocol.Computation) -> str:
-    """Return in words how it ended: seldom has all of it erred."""
+    """Describe how a computation ended, with the number of tasks that are done and that raised."""
     whole = f"Computation of {_tasks(computation)} {computation.status}"
     if computation.status == "finished":
         return whole

@@ -1,4 +1,4 @@
-"""Metrics: the numbers of the last snapshot, observed by the SDK whenever it collects."""
+"""Sends metrics: the SDK reads the numbers of the last snapshot whenever it collects."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from daskscope.otlp.readings import READERS, Values, each, one
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
-#: Series of one metric that the SDK keeps apart: well above what the observer does. Beyond its own
-#: bound of 2,000 the SDK would take one value for the sum of all others.
+#: The SDK's bound on series of one metric, well above the observer's bounds. The SDK's default is
+#: 2,000; for series beyond it, the SDK would send a single wrong value.
 MAX_SERIES = 10_000
 
-# Before it had such a bound, it had no setting for it.
+# Older versions of the SDK have neither the bound nor the parameter.
 _LIMITS: dict[str, Any] = (
     {"cardinality_limits": {ObservableCounter: MAX_SERIES}}
     if "cardinality_limits" in signature(PeriodicExportingMetricReader).parameters
@@ -64,13 +64,13 @@ class Metrics:
         began_at: float,
         bounds: tuple[float, ...] | None,
     ) -> None:
-        """``interval`` in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` wins over it. ``began_at`` is
+        """``interval`` is in seconds; ``OTEL_METRIC_EXPORT_INTERVAL`` overrides it. ``began_at`` is
         when the plugin began to count, in seconds since the epoch. ``bounds`` are those of the
-        histogram of durations, some of ``names.DURATION_BOUNDS``; None for no histogram.
+        histogram of durations, a subset of ``names.DURATION_BOUNDS``; None for no histogram.
         """
         self._contained = Contained(drops)
         self._last: Cleared | None = None
-        # What is being read: all points of an export are of one snapshot, and of its time.
+        # The snapshot being read: all points of an export come from one snapshot and have its time.
         self._read: Cleared | None = None
         self._reading = threading.Lock()
         self._starts = _Starts(began_at)
@@ -78,12 +78,12 @@ class Metrics:
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
-        # The longest since the snapshot that was read before, and up to the one that is being read.
+        # The longest lag since the last export, and the lag that is being exported.
         self._lag = self._read_lag = 0.0
-        # How it was with the pipeline when that snapshot was first read.
+        # The exporter's own numbers when the snapshot was first read.
         self._failures: Mapping[str, int] = {}
         self._queued: Mapping[str, int] = {}
-        # Left to itself it begins to collect before the provider has it, and warns of that.
+        # Without its own timer, which would start before the provider is set, and warn of that.
         self._reader = PeriodicExportingMetricReader(
             _OfSnapshot(exporter, self._starts, self._read_at, self._durations),
             export_interval_millis=math.inf,
@@ -92,9 +92,10 @@ class Metrics:
         self._provider = MeterProvider(
             [self._reader],
             resource=resource,
-            # Within a sampled span every point would carry one: an explosion of series.
+            # Inside a sampled span every point would get an exemplar, and every exemplar its own
+            # series.
             exemplar_filter=AlwaysOffExemplarFilter(),
-            # Whoever made the plugin ends it; at exit the SDK would wait half a minute.
+            # The plugin shuts it down. At exit the SDK itself would wait half a minute.
             shutdown_on_exit=False,
         )
         self._register(self._provider.get_meter(SCOPE, __version__), prices)
@@ -106,18 +107,18 @@ class Metrics:
         self._thread.start()
 
     def observe(self, snapshot: Cleared) -> None:
-        """Let the instruments read ``snapshot`` from now on. The first one is sent at once."""
+        """Make the instruments read ``snapshot`` from now on. The first one is sent at once."""
         first = self._last is None
         load = snapshot.status.scheduler
         if load is not None:
-            # There may be several snapshots to an export, and the longest is in one of them.
+            # There may be several snapshots per export: keep the longest lag.
             self._lag = max(load.lag, self._lag)
         self._last = snapshot
         if first:
             self._collect()
 
     def shutdown(self, timeout: float) -> None:
-        """Send once more and end, within about ``timeout`` seconds."""
+        """Send once more and shut down, within about ``timeout`` seconds."""
         ends = time.monotonic() + timeout
         self._closing.set()
         self._thread.join(timeout)
@@ -129,9 +130,9 @@ class Metrics:
         self._collect()
 
     def _collect(self) -> None:
-        # They are totals: what goes wrong now is sent the next time.
+        # An error loses nothing: the next export contains the totals.
         with self._contained, self._reading:
-            # One that is read again, as the last one is, has the same values: its time is the same.
+            # A snapshot that is read again must have the same values, because its time is the same.
             if self._read is not self._last:
                 self._read = self._last
                 self._read_lag, self._lag = self._lag, 0.0
@@ -162,7 +163,7 @@ class Metrics:
     def _task_time(self, snapshot: Cleared) -> Values:
         for row in snapshot.times:
             for activity, seconds in row.seconds.items():
-                # A metric of its own: what has ended runs no longer, and a counter only grows.
+                # Running time has a metric of its own: it also decreases, but a counter must not.
                 if activity != "running":
                     yield (
                         seconds if row.prefix else self._grown(activity, seconds),
@@ -173,7 +174,8 @@ class Metrics:
         return () if snapshot.status.scheduler is None else one(self._read_lag)
 
     def _grown(self, activity: str, seconds: float) -> float:
-        # What is left over goes back a little when a worker's beat reports more.
+        # Time without a prefix may decrease a little when a worker's heartbeat reports more task
+        # time.
         highest = self._highest[activity] = max(seconds, self._highest.get(activity, 0.0))
         return highest
 
@@ -183,7 +185,7 @@ class Metrics:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             if self._read is not None:
                 for value, attributes in read(self._read):
-                    # InfluxDB fixes a field's type at its first point: never an integer.
+                    # Always a float, because InfluxDB fixes a field's type at its first point.
                     yield Observation(float(value), attributes)
 
         return observe
@@ -211,7 +213,7 @@ class Metrics:
                 sum=row.duration_seconds,
                 bucket_counts=_joined(row.durations, bounds),
                 explicit_bounds=bounds,
-                min=None,  # type: ignore[arg-type]  # left out: not kept since the start
+                min=None,  # type: ignore[arg-type] # omitted: not known since the start
                 max=None,  # type: ignore[arg-type]
             )
             for row, attributes in rows
@@ -219,7 +221,7 @@ class Metrics:
 
 
 def _joined(counts: Sequence[int], bounds: tuple[float, ...]) -> list[int]:
-    """Return the ``counts`` of all buckets in those of ``bounds``, which are some of the bounds."""
+    """Return the ``counts`` of all buckets, merged into the fewer buckets of ``bounds``."""
     joined = [0] * (len(bounds) + 1)
     for bound, count in zip((*names.DURATION_BOUNDS, math.inf), counts, strict=True):
         joined[bisect_left(bounds, bound)] += count
@@ -227,26 +229,26 @@ def _joined(counts: Sequence[int], bounds: tuple[float, ...]) -> list[int]:
 
 
 class _Starts:
-    """Since when each series of a counter or histogram counts, in nanoseconds since the epoch.
+    """The start times of each series of a counter or histogram, in nanoseconds since the epoch.
 
-    What is in the first export counts since the plugin started. What comes later was nothing in
-    the export before it, so it counts since then: whoever takes a series for zero at its start, as
-    Prometheus can, finds all that was counted in the time that it was counted in.
+    A series in the first export starts when the plugin started. A later series was 0 at the export
+    before its first, so it starts then. A backend that takes a series for 0 at its start, as
+    Prometheus can, thus assigns all counts to the right time.
     """
 
     def __init__(self, began_at: float) -> None:
         self._before = int(began_at * 1e9)
-        # As many as series, and these are bounded.
+        # One per series, and series are bounded.
         self._starts: dict[Hashable, int] = {}
 
     def of(self, metric: str, attributes: Attributes, at: int) -> int:
-        """Return the start of a series whose point is of the time ``at``."""
+        """Return the start of a series that has a point at the time ``at``."""
         series = metric, frozenset((attributes or {}).items())
         start = self._starts.setdefault(series, self._before)
         return min(start, at)  # the clock may have been set back
 
     def exported(self, at: int) -> None:
-        """Let series that come from now on begin ``at`` that time."""
+        """Note an export ``at`` that time: series that are new from now on start there."""
         self._before = at
 
 
@@ -254,12 +256,12 @@ class _OfSnapshot(MetricExporter):
     """Exports points with the times of the snapshot that they were read from, and adds the task
     duration histogram.
 
-    The SDK gives a point the time at which it is collected, up to an interval after the snapshot:
-    a counter would grow by two intervals in one, and by nothing in the next. And it lets a counter
-    start with its first point: what that one has counted would have been counted in no time.
+    The SDK gives a point the time of collection, up to an interval after the snapshot. A counter
+    would then grow by two intervals in one, and not at all in the next. The SDK also starts a
+    counter at the time of its first point, so its first value would have been counted in no time.
 
     The SDK has no observable histogram, and recording each task would cost the scheduler some ten
-    microseconds a task; the buckets are counted as tasks finish and added here as they are.
+    microseconds per task. So daskscope counts the buckets itself, and this class adds them.
     """
 
     def __init__(
@@ -279,7 +281,7 @@ class _OfSnapshot(MetricExporter):
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
         if metrics_data.resource_metrics:
-            # The one scope there is: the encoder keeps one entry per resource and scope.
+            # There is only one scope: the encoder has one entry per resource and scope.
             ours = metrics_data.resource_metrics[0]
             scope = ours.scope_metrics[0]
             at = self._read_at()
@@ -300,7 +302,9 @@ class _OfSnapshot(MetricExporter):
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def _at(self, at: int, metric: Metric) -> Metric:
-        """Return ``metric`` with that time, in nanoseconds, and their starts on all its points."""
+        """Return ``metric`` with the time ``at``, in nanoseconds, and start times on all its
+        points.
+        """
         data = metric.data
         if not isinstance(data, Sum | Gauge):
             return metric

@@ -1,7 +1,7 @@
 """OTLP exporters of the three signals, and the bounded queues in front of them.
 
-The SDK bounds its queues in items, and logs each one that it drops. Here they are bounded in bytes,
-too, and what is dropped is counted.
+The SDK bounds its queues by items, and logs each item that it drops. These queues are also bounded
+by bytes, and dropped items are counted instead.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from daskscope.otlp.sdk_private import (
 )
 from daskscope.size import size_of
 
-#: Bytes that may wait: some 1,300 spans, and what a fleet of workers says as it leaves at once.
+#: Bytes that may wait: some 1,300 spans, and the records of a fleet of workers that leaves at once.
 MAX_SPAN_BYTES = 4 << 20
 MAX_RECORD_BYTES = 8 << 20
 
-# Items that may wait, and that the SDK sends at once; unless the environment says otherwise.
+# Items that may wait, and items per batch, unless the environment sets others.
 _MAX_ITEMS = 8_192
 _BATCH = 512
-# Milliseconds that they wait for more: the SDK's own.
+# Milliseconds until a batch is sent: the SDK's defaults.
 _SPANS_WAIT, _RECORDS_WAIT = 5_000, 1_000
 
-# Bytes of the SDK's own of each item, without attributes and body: a span of a task with four
-# attributes was seen to take 3.0 kB, a log record with two 1.0 kB.
+# Bytes of an item without attributes and body. Measured: a task's span with four attributes takes
+# 3.0 kB, a log record with two takes 1.0 kB.
 _SPAN, _RECORD = 2_350, 500
 
 
@@ -54,8 +54,8 @@ class Exporters:
         service_is_well: Callable[[], bool],
         drops: Counter[str],
     ) -> None:
-        """``interval`` in seconds. ``service_is_well`` returns whether heartbeats arrive: if not,
-        that was warned of.
+        """``interval`` is in seconds. ``service_is_well`` returns whether heartbeats arrive: if
+        not, a warning has been logged already.
         """
         self._destination = destination
         self._drops = drops
@@ -63,7 +63,7 @@ class Exporters:
 
     @property
     def failures(self) -> Counter[str]:
-        """How often sending each signal has failed."""
+        """Failed requests by signal."""
         return self._delivery.failures
 
     def metrics(self) -> MetricExporter:
@@ -73,12 +73,12 @@ class Exporters:
         return DeltaExporter(exporter, kinds) if kinds else exporter
 
     def spans(self) -> SpanProcessor:
-        """Return a queue of spans, and what sends them."""
+        """Return a queue of spans with its exporter."""
         backlog = Backlog("unsent span", MAX_SPAN_BYTES, "OTEL_BSP", self._drops)
         return SpanQueue(_Spans(self._make("traces"), self._delivery, backlog), backlog)
 
     def logs(self) -> LogRecordProcessor:
-        """Return a queue of log records, and what sends them."""
+        """Return a queue of log records with its exporter."""
         backlog = Backlog("unsent log record", MAX_RECORD_BYTES, "OTEL_BLRP", self._drops)
         return LogQueue(_Logs(self._make("logs"), self._delivery, backlog), backlog)
 
@@ -88,18 +88,18 @@ class Exporters:
             session.end_overdue()
 
     def close(self) -> None:
-        """Try once what waits, and keep nothing any more. From any thread."""
+        """Send waiting data only once from now on, without retries. From any thread."""
         self._delivery.close()
 
     def give_up(self) -> None:
-        """Count all that waits as lost, and what is under way. From any thread."""
+        """Stop sending, and count all waiting data as lost. From any thread."""
         self._delivery.give_up()
 
     def _make(self, signal: Signal) -> Any:
         try:
             with silence():
                 return self._destination.exporter(signal) or _Nowhere()
-        except Exception as error:  # a variable that names no file, and the like
+        except Exception as error:  # a missing certificate file, for example
             contain(error)
             return _Unable(error)
 
@@ -115,7 +115,7 @@ class _Nowhere:
 
 
 class _Unable:
-    """Stands in for an exporter that cannot be made, and says why at each try."""
+    """Stands in for an exporter that cannot be created, and raises the reason at each export."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -129,7 +129,7 @@ class _Unable:
 
 class _Metrics(MetricExporter):
     def __init__(self, exporter: Any, delivery: Delivery) -> None:
-        # Totals, whatever the exporter prefers: of what does not arrive nothing is kept.
+        # Cumulative values, whatever the exporter prefers, because failed exports are not queued.
         super().__init__()
         self._exporter = exporter
         self._delivery = delivery
@@ -187,24 +187,24 @@ class _Logs(LogRecordExporter):
 
 
 class Backlog:
-    """The items of one signal that the SDK has and has neither sent nor dropped."""
+    """Counts the items of one signal in the SDK's queue, to bound them by number and bytes."""
 
     def __init__(self, what: str, max_bytes: int, variables: str, drops: Counter[str]) -> None:
-        """Count in ``drops`` as ``what``. The SDK's ``variables``, which begin so, say how many may
-        wait beside ``max_bytes``, and how many are sent at once.
+        """Dropped items are counted in ``drops`` as ``what``. ``variables`` is the prefix of the
+        SDK's environment variables with the number of items that may wait, and of items per batch.
         """
         self.what = what
         self._max_bytes = max_bytes
         self._drops = drops
         self.max_items = positive(f"{variables}_MAX_QUEUE_SIZE", _MAX_ITEMS)
-        # The SDK wants no more at once than may wait, and ends there.
+        # The SDK raises if a batch is larger than the queue.
         self.batch = min(positive(f"{variables}_MAX_EXPORT_BATCH_SIZE", _BATCH), self.max_items)
         self._items = 0
         self._bytes = 0
         self._lock = threading.Lock()
 
     def take(self, item: Any) -> bool:
-        """Return whether there is room for an item; else it is counted."""
+        """Return whether there is room for an item, and count it as waiting or as dropped."""
         size = _size(item)
         with self._lock:
             if self._items >= self.max_items or self._bytes + size > self._max_bytes:
@@ -223,7 +223,7 @@ class Backlog:
 
 
 class SpanQueue(BatchSpanProcessor):
-    """The SDK's queue of spans, for what a backlog has room for."""
+    """The SDK's queue of spans, bounded by a backlog."""
 
     def __init__(self, exporter: SpanExporter, backlog: Backlog) -> None:
         super().__init__(
@@ -235,13 +235,13 @@ class SpanQueue(BatchSpanProcessor):
         self._backlog = backlog
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue a span, if it is one that is sent."""
+        """Queue a span if it is sampled and there is room."""
         if span.context and span.context.trace_flags.sampled and self._backlog.take(span):
             super().on_end(span)
 
 
 class LogQueue(BatchLogRecordProcessor):
-    """The SDK's queue of log records, for what a backlog has room for."""
+    """The SDK's queue of log records, bounded by a backlog."""
 
     def __init__(self, exporter: LogRecordExporter, backlog: Backlog) -> None:
         super().__init__(
@@ -253,7 +253,7 @@ class LogQueue(BatchLogRecordProcessor):
         self._backlog = backlog
 
     def on_emit(self, log_record: ReadWriteLogRecord) -> None:
-        """Queue a log record."""
+        """Queue a log record if there is room."""
         if self._backlog.take(log_record):
             super().on_emit(log_record)
 

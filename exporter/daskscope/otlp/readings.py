@@ -1,4 +1,4 @@
-"""Where each metric's values are found in a snapshot."""
+"""Reads each metric's values from a snapshot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Values = Iterable[tuple[float, Mapping[str, str]]]
 
 
 def _states(attribute: str, known: Iterable[str], counts: Mapping[str, int]) -> Values:
-    # A state that is left out would stay at its last value for whoever reads the series.
+    # Send a 0 for missing states: a series without a new point would stay at its last value.
     return each(attribute, {**dict.fromkeys(known, 0), **counts})
 
 
 def each(attribute: str, values: Mapping[str, float]) -> Values:
-    """Return values by the value of one attribute."""
+    """Return values that differ in one attribute."""
     return [(value, {attribute: name}) for name, value in values.items()]
 
 
@@ -61,7 +61,7 @@ def _task_output(snapshot: Cleared) -> Values:
     return [(row.output_bytes, {names.TASK_PREFIX: row.prefix}) for row in snapshot.prefixes]
 
 
-#: Where each metric's values are found in a snapshot.
+#: The function that reads each metric's values from a snapshot.
 READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.WORKER_COUNT: lambda s: _states(
         names.WORKER_STATE, (state.name for state in Status), s.workers.states

@@ -1,8 +1,8 @@
 """Decides when to send a batch again, and when to give it up.
 
-The SDK is silenced, and sends once each time. What does not pass is tried again for some seconds,
-as the SDK would. What outlasts that is kept and tried again, is counted if it is lost, and warned
-of once for each reason.
+The SDK's logging is suppressed, and it sends each batch once per call. A failed batch is retried
+for some seconds, as the SDK would do. After that it stays queued and is retried later. A lost batch
+is counted, and a warning is logged once per reason.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from daskscope.otlp.transport import (
 )
 from daskscope.scrubbing import Scrubber
 
-#: Seconds that one batch is worth, while others wait behind it or are dropped.
+#: Seconds after which a batch is given up, because others wait behind it or are dropped.
 GIVE_UP_AFTER = 300.0
 #: About how many seconds to wait before the first retry of a batch.
 FIRST_PAUSE = 1.0
 
-# What answers that all was taken, but for some; where it says of how many, and what these are.
+# By signal: the type of the answer, the field with the number of rejected items, and their name.
 _ANSWERS: Mapping[Signal, tuple[Any, str, str]] = {
     "metrics": (ExportMetricsServiceResponse, "rejected_data_points", "data point"),
     "traces": (ExportTraceServiceResponse, "rejected_spans", "span"),
@@ -68,7 +68,7 @@ class Delivery:
         self._service_is_well = service_is_well
         self._drops = drops
         self.failures: Counter[str] = Counter()
-        # Each signal has a thread of its own, and what the SDK last said in it.
+        # Each signal is sent in a thread of its own. ``_said`` is what the SDK last logged there.
         self._backoff = {signal: Backoff(interval) for signal in _ANSWERS}
         self._said: dict[Signal, str | None] = {}
         self._warn_once = WarnOnce()
@@ -77,17 +77,19 @@ class Delivery:
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Try once what waits, and keep nothing any more. From any thread."""
+        """Send waiting data only once from now on, without retries. From any thread."""
         self._closing.set()
 
     def give_up(self) -> None:
-        """Count all that waits as lost, and what is under way. From any thread."""
+        """Stop sending, and count all waiting data as lost. From any thread."""
         self._gone.update(_ANSWERS)
         for session in tuple(self._destination.sessions.values()):
             session.give_up()
 
     def send_totals(self, export: Callable[[], Any]) -> bool:
-        """Send metrics now or, if they are not wanted now, not at all."""
+        """Send metrics, unless a pause after a failure is not over. Return whether they were
+        accepted.
+        """
         if self._is_a_copy() or "metrics" in self._gone:
             return False
         wanted = self._backoff["metrics"].is_over()
@@ -100,7 +102,9 @@ class Delivery:
         items: Sequence[Any],
         export: Callable[[Sequence[Any]], Any],
     ) -> bool:
-        """Send items, again and again if that may help; else count them as dropped ``what``."""
+        """Send items, with retries if these may help. If they fail, count the items as dropped
+        ``what``.
+        """
         if self._is_a_copy():
             return False
         given_up = time.monotonic() + GIVE_UP_AFTER
@@ -121,11 +125,11 @@ class Delivery:
         return False
 
     def _is_a_copy(self) -> bool:
-        # In a process that was forked the SDK starts its threads anew. The scheduler is not there.
+        # The SDK starts its threads again in a forked process, which has no scheduler.
         return os.getpid() != self._process
 
     def _try(self, signal: Signal, export: Callable[[], Any]) -> bool:
-        """Send, for as long as the environment says. Return whether it was taken."""
+        """Send, with retries until the signal's timeout. Return whether the data was accepted."""
         ends = time.monotonic() + self._destination.timeout(signal)
         closing = self._closing.is_set()
         between = Backoff(FIRST_PAUSE)
@@ -135,14 +139,14 @@ class Delivery:
             if closing or not may_help(outcome) or time.monotonic() + wait > ends:
                 self._failed(signal, closing)
                 return False
-            # Whoever closes meanwhile has it tried once more, at once.
+            # A close during the wait causes one last try at once.
             closing = self._closing.wait(wait)
         self._backoff[signal].succeeded()
         self._note_rejected(signal)
         return True
 
     def _send_once(self, signal: Signal, export: Callable[[], Any]) -> bool:
-        """Send, and keep the SDK silent meanwhile. Return whether it was taken."""
+        """Send once, with the SDK's logging suppressed. Return whether the data was accepted."""
         session = self._destination.sessions.get(signal)
         if session is not None:
             session.outcome = None
@@ -152,7 +156,7 @@ class Delivery:
                 result = export()
             except Exception as error:
                 contain(error)
-                # Its text, not its repr: that of an OSError does not name the file.
+                # Its str, not its repr, because the repr of an OSError omits the file.
                 sdk.last = f"{type(error).__name__}: {error}"
             self._said[signal] = sdk.last
         return getattr(result, "name", None) == "SUCCESS"
@@ -161,17 +165,17 @@ class Delivery:
         self.failures[signal] += 1
         outcome = self._outcome(signal)
         if closing and not is_answered(outcome):
-            # Whoever waits for the cluster to close need not wait for each batch.
+            # The user who closes the cluster should not wait for a timeout of each batch.
             self._gone.add(signal)
         self._backoff[signal].failed(asked(outcome))
         self._warn(signal, *why(outcome, self._said.get(signal) or "no answer"))
 
     def _note_rejected(self, signal: Signal) -> None:
-        """Count what was left out of what was taken, and warn of it."""
+        """Count rejected items of an accepted request, and warn of them."""
         answer, field, what = _ANSWERS[signal]
         try:
             partial = answer.FromString(content(self._outcome(signal))).partial_success
-        except DecodeError:  # some answer in words, or in JSON, that all is well
+        except DecodeError:  # a success in text or JSON
             return
         rejected = getattr(partial, field)
         if rejected > 0:
@@ -180,7 +184,7 @@ class Delivery:
             self._warn(signal, "rejected", f"at least {rejected} {what}s rejected: {said}")
 
     def _outcome(self, signal: Signal) -> SendResult:
-        """Return what the last request came to."""
+        """Return the result of the last request."""
         session = self._destination.sessions.get(signal)
         return None if session is None else session.outcome
 
@@ -201,7 +205,7 @@ class Delivery:
 
 
 def _then(signal: Signal, kind: str) -> str:
-    """Return what becomes of what could not be sent."""
+    """Describe what happens to data that could not be sent."""
     if kind == "rejected":
         return "they are left out and counted"
     if signal == "metrics":

@@ -1,8 +1,8 @@
-"""All uses of private parts of OpenTelemetry, which may change with any release.
+"""Contains all uses of private parts of OpenTelemetry, which may change with any release.
 
-The logs API, whose modules begin with an underscore; attributes of exporters; where modules look
-for variables; and the log records of the SDK about our own requests. No other module uses private
-parts: ``tests/exporter/test_guards.py`` checks that.
+These are the logs API, whose modules begin with an underscore; attributes of exporters; the places
+where modules read environment variables; and the SDK's log records about our own requests. No other
+module uses private parts: ``tests/exporter/test_guards.py`` checks that.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def grpc_log_exporter() -> ModuleType:
 
 
 def draw_no_pauses(exporter: Any) -> None:
-    """Keep an exporter over HTTP from drawing the pause before a second try, which never comes.
+    """Stop an HTTP exporter from computing a random retry pause, which is never used.
 
-    It draws one before each request, from :mod:`random`: a program that seeds it expects the
-    numbers that come then. Releases that draw only after a failure go on to do so.
+    It computes one before each request, from :mod:`random`, whose sequence a program that seeds it
+    expects unchanged. Releases that compute it only after a failure are left as they are.
     """
     client: Any = getattr(exporter, "_client", None)
     if hasattr(client, "_compute_backoff"):
@@ -65,9 +65,9 @@ def draw_no_pauses(exporter: Any) -> None:
 
 
 def between_exporter_and_channel(exporter: Any, intercept: Callable[[Any], Any]) -> None:
-    """Have an exporter over gRPC use what ``intercept`` returns for each channel that it makes.
+    """Make a gRPC exporter use the channel that ``intercept`` returns for each channel it creates.
 
-    Where a release of the SDK makes channels in another way, nothing is intercepted.
+    If a release of the SDK creates channels in another way, nothing is intercepted.
     """
     try:
         stub, channel = exporter._stub, exporter._channel
@@ -82,8 +82,10 @@ _hiding = threading.RLock()
 
 @contextmanager
 def hide_variable(module: ModuleType, *variables: str) -> Iterator[None]:
-    """Hide variables from a module of the SDK, which ends with an error where one is no number,
-    though it is given one. Where it looks, not in the process: others look there meanwhile.
+    """Hide environment variables from a module of the SDK.
+
+    The module raises an error for an invalid number in a variable, even if the value is passed as
+    an argument. The process's environment is not changed, because other threads read it.
     """
     with _hiding:
         everything = getattr(module, "environ", None)
@@ -91,7 +93,7 @@ def hide_variable(module: ModuleType, *variables: str) -> Iterator[None]:
             yield
             return
         shown = {name: value for name, value in everything.items() if name not in variables}
-        setattr(module, "environ", shown)  # noqa: B010  # mypy knows of no such attribute
+        setattr(module, "environ", shown)  # noqa: B010 # mypy does not know the attribute
         try:
             yield
         finally:
@@ -100,14 +102,14 @@ def hide_variable(module: ModuleType, *variables: str) -> Iterator[None]:
 
 @contextmanager
 def without_invalid_limits() -> Iterator[None]:
-    """Hide limits that make no sense from the SDK, whose providers end with an error over them."""
+    """Hide invalid limits from the SDK, whose providers raise an error for them."""
     invalid = invalid_limits()
     with hide_variable(sdk_trace, *invalid), hide_variable(_logs_internal, *invalid):
         yield
 
 
 class Silence(threading.local):
-    """Whether the SDK is silent in this thread, and the last that it would have logged."""
+    """Whether the SDK's logging is suppressed in this thread, and its last suppressed message."""
 
     on = False
     last: str | None = None
@@ -118,13 +120,15 @@ _silence = Silence()
 
 @contextmanager
 def silence() -> Iterator[Silence]:
-    """Keep the SDK from logging in this thread."""
-    # A filter counts only where a record is made, so it goes on each of the SDK's own loggers.
+    """Suppress the SDK's logging in this thread."""
+    # A filter applies only to its own logger, not to children, so each of the SDK's loggers gets
+    # it.
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("opentelemetry."):
             filters = logging.getLogger(name).filters
             if _swallow not in filters:
-                # Before the SDK's own, which drops what it has just heard from another thread.
+                # Before the SDK's own filter, which drops messages that another thread has just
+                # logged.
                 filters.insert(0, _swallow)
     _silence.on, _silence.last = True, None
     try:
@@ -134,7 +138,7 @@ def silence() -> Iterator[Silence]:
 
 
 def _swallow(record: logging.LogRecord) -> bool:
-    """Let a log record of the SDK pass, unless it stems from one of our own requests."""
+    """Let a log record of the SDK pass, unless one of our own requests caused it."""
     if _silence.on:
         _silence.last = record.getMessage()
     return not _silence.on

@@ -1,4 +1,4 @@
-"""Spans: one per computation, one per task group below it, and some of the group's tasks."""
+"""Sends spans: one per computation, one per task group below it, and some of the group's tasks."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from daskscope.otlp.sdk_private import without_invalid_limits
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
-#: Computations that run and have a span; beyond it the oldest get none.
+#: Running computations with a span. Beyond it, the spans of the oldest are dropped.
 MAX_OPEN = 1_000
-#: Their task groups; beyond it further ones get no span.
+#: Task groups of running computations. Further ones get no span.
 MAX_GROUPS = 20_000
-#: Computations whose context is remembered, for what is sent of them later.
+#: Computations whose span context is stored for later log events.
 MAX_KNOWN = 5_000
 
 
@@ -53,9 +53,9 @@ class _Open:
 
 
 class Traces:
-    """A tracer provider, and the spans of the computations that run.
+    """Makes the spans of computations through a tracer provider.
 
-    ``drops`` counts what has no span because of a bound.
+    ``drops`` counts computations, groups and tasks that get no span because of a bound.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Traces:
         self._known: OrderedDict[str, SpanContext] = OrderedDict()
 
     def context(self, computation: str) -> SpanContext | None:
-        """Return the context of a computation's span, None if it has none."""
+        """Return the context of a computation's span; None if it has no span."""
         opened = self._open.get(computation)
         return self._known.get(computation) if opened is None else opened.span.get_span_context()
 
@@ -105,7 +105,7 @@ class Traces:
                 self._end(computation, opened, samples, traced.sent)
 
     def shutdown(self) -> None:
-        """Send what waits and end. Takes as long as the exporter's timeout."""
+        """Send waiting spans and shut down. It may take as long as the exporter's timeout."""
         self._provider.shutdown()
 
     def _start(self, computation: protocol.Computation, caller: TraceContext | None) -> None:
@@ -142,7 +142,9 @@ class Traces:
         opened.groups[group.name] = group
 
     def _allowed(self, ended: Sequence[Traced], now: float) -> list[dict[str, list[TaskSample]]]:
-        """Return the samples by group that get a span: the weightiest of all that ended now."""
+        """Return the samples that get a span, by group: the most important of all computations that
+        ended.
+        """
         chosen = [
             (sample.exception is None, rank, index, group, sample)
             for index, traced in enumerate(ended)
@@ -169,7 +171,7 @@ class Traces:
         stopped_at = computation.stopped_at or computation.started_at
         if span.is_recording():
             context = span.get_span_context()
-            # Their ids first: a span is linked to spans that may be made after it.
+            # All ids first, because a span may be linked to spans that are made after it.
             ran = {
                 group.name: SpanContext(
                     context.trace_id,
@@ -183,7 +185,8 @@ class Traces:
             }
             for name, own in ran.items():
                 group = opened.groups[name]
-                # Where no run has reported its times, one may still have made spans below it.
+                # Even if no run has reported its times, a run may have made spans below the
+                # group's.
                 times = (
                     sent[name] if group.started_at is None else group.started_at,
                     stopped_at if group.stopped_at is None else group.stopped_at,
@@ -250,9 +253,10 @@ class Traces:
 
 
 def sampling() -> Callable[[str], bool] | None:
-    """Return what says whether a new trace of that id is kept, as OTEL_TRACES_SAMPLER wants it.
+    """Return a function that returns whether a new trace with that id is sampled.
 
-    For those who have to know it before its first span is made. None if OTEL_SDK_DISABLED: no span.
+    It follows OTEL_TRACES_SAMPLER, and is needed before the first span is made. Return None if
+    OTEL_SDK_DISABLED is true, so that there are no spans.
     """
     with without_invalid_limits():
         provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
@@ -267,10 +271,10 @@ def sampling() -> Callable[[str], bool] | None:
 
 
 class _GivenIds(RandomIdGenerator):
-    """Random ids, but for the next span if they were given.
+    """Generates random ids, or uses the given ids for the next span.
 
-    They are not drawn from :mod:`random`, as the SDK's are: a program that seeds it expects the
-    numbers that come then, and each of its runs would have the same ids.
+    The SDK takes its ids from :mod:`random`. That would change the sequence that a program expects
+    which seeds it, and each of its runs would have the same ids.
     """
 
     _trace: int | None = None
@@ -289,12 +293,12 @@ class _GivenIds(RandomIdGenerator):
 
 
 def _drawn(bits: int) -> int:
-    # Zero is no id.
+    # Zero is not a valid id.
     return secrets.randbits(bits) or _drawn(bits)
 
 
 class _Allowance:
-    """So many per second; what was not taken adds up for one interval."""
+    """A rate limit per second; unused permits accumulate for one interval."""
 
     def __init__(self, per_second: int, interval: float) -> None:
         self._per_second = per_second
@@ -302,7 +306,7 @@ class _Allowance:
         self._at: float | None = None
 
     def take(self, count: int, now: float) -> int:
-        """Return how many of ``count`` are granted at ``now``, in seconds."""
+        """Return how many of ``count`` permits are granted at ``now``, in seconds."""
         passed = 0.0 if self._at is None else max(now - self._at, 0.0)
         self._at = now
         self._left = min(self._left + passed * self._per_second, self._most)
@@ -312,7 +316,7 @@ class _Allowance:
 
 
 def _main_prefix(groups: Iterable[protocol.TaskGroup]) -> str:
-    """Return the prefix whose tasks took the longest in all; where none ran, that of the most."""
+    """Return the prefix with the most task time or, if no task ran, with the most tasks."""
     weights: dict[str, tuple[float, int]] = {}
     for group in groups:
         seconds, tasks = weights.get(group.prefix, (0.0, 0))
@@ -321,7 +325,7 @@ def _main_prefix(groups: Iterable[protocol.TaskGroup]) -> str:
 
 
 def _error(raised: int, tasks: int) -> Status:
-    """Return the status of a span below which tasks failed, in words that stay the same."""
+    """Return the status of a span whose tasks failed. Its text contains only numbers that vary."""
     if not raised:
         return Status(StatusCode.ERROR, "tasks could not run, because others had failed")
     return Status(StatusCode.ERROR, f"{raised} of {tasks} tasks raised an exception")

@@ -1,6 +1,6 @@
-"""Sends a batch over HTTP, and says whether to send it again and what was wrong.
+"""Sends a batch over HTTP, and interprets the results of HTTP and gRPC.
 
-Over gRPC it is sent by :mod:`.grpc_transport`, and comes to the same.
+:mod:`.grpc_transport` sends over gRPC.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class GrpcStatus:
     content: bytes = b""
 
 
-#: None: it is not known.
+#: The result of sending a batch; None if it is not known.
 SendResult = requests.Response | Exception | GrpcStatus | None
 
-# The codes that the OTLP specification has sent again. RESOURCE_EXHAUSTED is one only where the
-# other side says how long to wait.
+# gRPC codes after which the OTLP specification requires a retry. RESOURCE_EXHAUSTED is one only if
+# the server says how long to wait.
 _TRANSIENT = (
     "CANCELLED",
     "DEADLINE_EXCEEDED",
@@ -44,12 +44,13 @@ _TRANSIENT = (
     "UNAVAILABLE",
     "DATA_LOSS",
 )
-# Those that gRPC makes itself where nobody answers. A collector may answer with them, too.
+# Codes that gRPC itself sets if there is no answer. A collector may also answer with them.
 _UNANSWERED = ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
-# How gRPC says it in Go, C++ and Python; in Java; in Rust. It has no code of its own for it.
+# gRPC's texts for a too large message in Go, C++ and Python; in Java; in Rust. It has no code for
+# it.
 _LARGER = re.compile(r"larger than max|exceeds maximum|too large", re.IGNORECASE)
 
-# Stands in what gRPC's core says of a certificate that is not trusted, or not valid now.
+# Part of gRPC's text for a certificate that is not trusted, or not valid now.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 _HINTS: Mapping[str | int, str] = {
@@ -64,11 +65,11 @@ _HINTS: Mapping[str | int, str] = {
 
 
 class HttpTransport(Session):
-    """A session that the SDK sends with, once each time: it would try again inside, for seconds,
-    and cannot be stopped without losing what else waits.
+    """A session with which the SDK sends each batch only once.
 
-    ``outcome`` is what the last request came to. It ``presents`` a certificate or, whatever the SDK
-    has found in the environment, it does not.
+    The SDK itself would retry for seconds, and could not be stopped without losing the batches
+    behind. ``outcome`` is the result of the last request. Without ``presents``, no client
+    certificate is sent, even if the SDK has found one in the environment.
     """
 
     def __init__(self, overdue: float, *, presents: bool) -> None:
@@ -78,17 +79,17 @@ class HttpTransport(Session):
         self._given_up = False
 
     def give_up(self) -> None:
-        """End the request that is under way, and send no more. From any thread."""
+        """End the current request, and send no more. From any thread."""
         self._given_up = True
         self.end()
 
     def merge_environment_settings(self, *args: Any) -> Any:
-        """Return the settings of a request, the environment's among them."""
+        """Return the settings of a request, including those of the environment."""
         merged = super().merge_environment_settings(*args)
         return merged if self._presents else {**merged, "cert": None}
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Send a request. Whatever is wrong, the SDK gets an answer that it does not try again."""
+        """Send a request. On a failure the SDK gets an answer after which it does not retry."""
         try:
             if self._given_up:
                 raise requests.ReadTimeout
@@ -105,9 +106,9 @@ class HttpTransport(Session):
 
 
 def _took(response: requests.Response) -> bool:
-    """Return whether that is the answer of one who was sent OTLP, and took it.
+    """Return whether a response means that an OTLP server has accepted the data.
 
-    The SDK takes it for a success if it is sent elsewhere, or to a page.
+    The SDK also takes redirects and web pages for a success.
     """
     taken = 200 <= response.status_code < 300
     return taken and not response.headers.get("Content-Type", "").startswith("text/html")
@@ -119,14 +120,14 @@ def content(outcome: SendResult) -> bytes:
 
 
 def is_answered(outcome: SendResult) -> bool:
-    """Return whether the other side has said what it makes of it."""
+    """Return whether the server has answered."""
     if isinstance(outcome, GrpcStatus):
         return outcome.code not in _UNANSWERED
     return isinstance(outcome, requests.Response)
 
 
 def too_large(outcome: SendResult) -> bool:
-    """Return whether a part of it may be taken."""
+    """Return whether the batch was too large, so that a part of it may be accepted."""
     if isinstance(outcome, GrpcStatus):
         exceeds = outcome.code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE")
         return exceeds and _LARGER.search(outcome.details) is not None
@@ -134,7 +135,7 @@ def too_large(outcome: SendResult) -> bool:
 
 
 def may_help(outcome: SendResult) -> bool:
-    """Return whether to send the same again, as OTLP has it."""
+    """Return whether to retry the same batch, by the OTLP specification."""
     if isinstance(outcome, Exception):
         return kind_of(outcome)[0] not in ("header", "file", "answer")
     if isinstance(outcome, GrpcStatus):
@@ -144,21 +145,22 @@ def may_help(outcome: SendResult) -> bool:
 
 
 def asked(outcome: SendResult) -> float:
-    """Return how many seconds the other side asks to wait."""
+    """Return how many seconds the server asks to wait."""
     if isinstance(outcome, GrpcStatus):
         return outcome.wait or 0.0
     return asked_to_wait(outcome) if isinstance(outcome, requests.Response) else 0.0
 
 
 def why(outcome: SendResult, otherwise: str) -> tuple[str, str]:
-    """Return why nothing was taken: in one word, and for people. ``otherwise``: as the SDK has it,
-    where more is not known.
+    """Return why a batch was not accepted: a kind, and a text for people.
+
+    ``otherwise`` is the SDK's message, which is used if there is no result.
     """
     if isinstance(outcome, Exception):
         kind, words = kind_of(outcome)
         return kind, _HINTS.get(kind, "{}").format(words)
     if isinstance(outcome, GrpcStatus):
-        # gRPC has one code for all that goes wrong before a call is made.
+        # gRPC has a single code for all failures to connect.
         code = _UNTRUSTED if _UNTRUSTED in outcome.details else outcome.code
         words = Scrubber().scrub(f"{outcome.code}: {outcome.details}", 300)
         return code, _HINTS.get(code, "{}").format(words)
