@@ -152,7 +152,7 @@ class Privacy:
         return self._scrubber.scrub(text, protocol.MAX_TEXT)
 
     def _prose(self, text: str, *, code: bool) -> str:
-        """Return a user's text scrubbed; without ``code``, also without tracebacks' source lines."""
+        """Return a user's text scrubbed and, without ``code``, without tracebacks' source lines."""
         return self.scrub(text if code else without_code(text))
 
     def _scrub_code(self, text: str) -> str:

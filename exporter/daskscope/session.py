@@ -1,9 +1,10 @@
-"""What a plugin has while it observes: the observer on the event loop, and its threads.
+"""Runs a plugin's observation: the observer on the event loop, and the threads behind it.
 
-A beat is a snapshot. It is taken in steps, so that the event loop handles other work between them.
-A thread drops what may not leave, and hands the snapshot to the threads that report and emit it.
+A beat is one snapshot. It is taken in steps, so that the event loop handles other work between
+them. A thread filters the snapshot, and passes it to the threads that send it to the service and
+over OTLP.
 
-Over 400 lines: what starts, beats and ends together stands together, in that order.
+Over 400 lines: start, beats and end of the same parts are in one place, in that order.
 """
 
 from __future__ import annotations
@@ -47,29 +48,31 @@ from daskscope.shutdown.shutdowns import Shutdowns
 from daskscope.size import size_of
 from daskscope.timer import Timer, until
 
-#: Snapshots that wait to be cleared before the next one is put off.
+#: Snapshots that may wait to be filtered. With more, the next snapshot is postponed.
 MAX_BEHIND = 20
-#: Seconds that closing may take, whatever hangs.
+#: Seconds that closing may take, even if the service or a disk hangs.
 CLOSE_DEADLINE = 3.0
-#: Seconds of these after which what is still under way to the service goes into the spool, and what
-#: is to the collector is given up.
+#: Seconds after which, during closing, unsent data for the service goes into the spool, and data
+#: for the collector is given up.
 SPOOL_AFTER = 2.0
-#: Seconds that it takes to count what was given up, and again to report it.
+#: Seconds to count data that was given up, and again to report the count.
 LAST_PATIENCE = 0.25
-#: Seconds for which a kernel that is about to end waits for its goodbye; it has two and a half.
+#: Seconds for which a kernel that ends waits for the session to close; it has two and a half in
+#: all.
 GOODBYE_DEADLINE = 1.0
-#: Seconds between two snapshots where one cannot hold all that has changed.
+#: Seconds between two snapshots if one cannot contain all changes.
 PAUSE = 0.04
-#: Seconds between two looks for requests that take too long, and for what is to be sent again.
+#: Seconds between two checks for requests that take too long, and for data to send again.
 TICK = 1.0
-#: Seconds that a client which asks for an explanation waits for the beat that it is made of.
+#: Seconds that ``explain()`` waits for its snapshot.
 EXPLAIN_DEADLINE = 5.0
 
 
 class ObservationSession:
-    """Observes ``scheduler`` until :meth:`close`, or until it ``is_installed`` there no more.
+    """Observes ``scheduler`` until :meth:`close`, or until ``is_installed`` returns False.
 
-    Made on the event loop; never waits. ``close`` closes the plugin, which closes this.
+    Create it on the event loop; this never waits. ``close`` closes the plugin, which closes the
+    session.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class ObservationSession:
         self.sender = Sender(settings, drops, self._obey)
         self._privacy = Privacy(settings, self.observer.refusals, drops)
         self._recent = LatestRows()
-        # The service and the collector may each hang: neither must hold up the other.
+        # Separate threads, because the service and the collector may each hang.
         self._report: Background[None] = Background(
             "daskscope-report", self.sender.send, self.sender.close, drops
         )
@@ -144,24 +147,24 @@ class ObservationSession:
             self._unwatch.append(self.observer.profiles.stop)
         self._ended = False
         self._timer = Timer(self._beat, settings.interval, drops)
-        # Beats may be an hour apart, and what hangs keeps its thread.
+        # A timer of its own: beats may be an hour apart, and a hanging request blocks its thread.
         self._ticks = Timer(self._tick, TICK, drops)
-        # A script may end without closing its cluster.
+        # A script may end without closing its cluster, so spool the data at exit.
         atexit.register(self._keep_before_exit)
         self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close), drops))
         self._more: asyncio.TimerHandle | None = None
-        # The beat that is being taken, and the last snapshot that was handed on.
+        # The current beat, and the last snapshot that was passed on.
         self._steps: Generator[None, None, Observed] | None = None
         self._observed: Observed | None = None
         self.shutdowns = Shutdowns(
             scheduler, settings, self.observer.idle, drops, lambda: self._send_snapshot("beat")
         )
-        # Where a client registers, its own call is in progress, and is no work of the cluster's.
+        # If a client registers, its call is in progress, and must not count as work.
         with nullcontext() if registrant.client is None else self.observer.idle.our_call():
             self._send_snapshot("start")
 
     async def close(self) -> None:
-        """Report what has changed and that the scheduler closed; end within the deadline."""
+        """Send the last changes and that the scheduler has closed; end within the deadline."""
         ends = time.monotonic() + CLOSE_DEADLINE
         self._timer.stop()
         with self._contained:
@@ -169,7 +172,7 @@ class ObservationSession:
             while self.observer.snapshots.rows_wait() and self._send_rest("beat"):
                 await asyncio.sleep(0)
         if self._profile is not None:
-            # What the workers were last seen at is reported if they can be asked quickly.
+            # Include the last part of the workers' profiles if they answer quickly.
             self._read_profile(leaving=list(self._scheduler.workers))
             self._profile.close()
             await until(self._profile.done, PROFILE_DEADLINE)
@@ -177,7 +180,8 @@ class ObservationSession:
         await until(self._done, ends - time.monotonic())
 
     def _say_goodbye(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # In another thread, but for a kernel that runs the scheduler in its own: that cannot wait.
+        # Usually in another thread than the loop's. A kernel that runs the scheduler in its own
+        # thread cannot wait.
         closing = asyncio.run_coroutine_threadsafe(close(), self._loop)
         try:
             here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -188,16 +192,16 @@ class ObservationSession:
                 closing.result(GOODBYE_DEADLINE)
 
     def leave(self) -> None:
-        """Report what has changed, and end in the background: another session observes now."""
+        """Send the last changes, and end in the background: another session observes now."""
         self._end("beat")
 
     async def explain(self) -> Explanation:
-        """Return what is sent from this cluster now."""
+        """Return the data that this cluster sends now."""
         with self.observer.idle.our_call():
             return await self._explain()
 
     async def _explain(self) -> Explanation:
-        # A beat of its own, which is sent as every other: no row is taken from another. In steps.
+        # Take an extra beat, which is also sent like any other, so that no row is lost. In steps.
         while self._steps is not None:
             await asyncio.sleep(0)
         steps = self._steps = self.observer.snapshots.steps("beat")
@@ -220,7 +224,7 @@ class ObservationSession:
         )
 
     def tell_more_soon(self) -> None:
-        """Report a part of what has changed, before the next beat and without blocking the loop."""
+        """Send a part of the changes before the next beat, without blocking the loop."""
         if self._more is None:
             send = self._contained.around(self._send_more, otherwise=None)
             self._more = self._loop.call_later(PAUSE, send)
@@ -244,13 +248,13 @@ class ObservationSession:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Go on with the beat. After each step the event loop lets others have their turn."""
+        """Take the next step of the beat, and schedule the one after it on the event loop."""
         self._step()
         if self._steps is not None:
             self._loop.call_soon(self._go_on)
 
     def _finish_beat(self) -> None:
-        """Take what is left of a beat at once: snapshots come one after another."""
+        """Take the remaining steps of a beat at once: only one snapshot is taken at a time."""
         while self._steps is not None:
             self._step()
 
@@ -259,13 +263,13 @@ class ObservationSession:
         with self._contained:
             self._take_step()
             return
-        # A snapshot that failed is not gone on with.
+        # Do not continue a snapshot that has failed.
         if self._steps is steps:
             self._steps = None
 
     def _take_step(self) -> None:
         if self._steps is None:
-            return  # another snapshot has finished it
+            return  # another snapshot has finished the beat
         try:
             next(self._steps)
         except StopIteration as end:
@@ -284,18 +288,18 @@ class ObservationSession:
         return None
 
     async def _read_leaving(self, workers: Collection[str]) -> None:
-        """Read what workers were last at, which they take with them."""
+        """Read the last part of the profile of ``workers``, which is lost when they leave."""
         window = self._read_profile(leaving=workers)
         if window is not None:
             await until(window.was_read.is_set, PROFILE_DEADLINE)
 
     def _send_snapshot(self, phase: protocol.Phase) -> bool:
-        """Hand a snapshot on. Return whether there is more to send."""
+        """Take a snapshot and pass it on. Return whether there is more to send."""
         self._finish_beat()
         return self._hand_over(self.observer.snapshots.whole, phase)
 
     def _send_rest(self, phase: protocol.Phase) -> bool:
-        """Hand a part of what the last snapshot left on. Return whether there is more to send."""
+        """Pass on rows that the last snapshot left out. Return whether there is more to send."""
         return self._hand_over(self.observer.snapshots.rest, phase)
 
     def _hand_over(self, take: Callable[[protocol.Phase], Observed], phase: protocol.Phase) -> bool:
@@ -310,7 +314,7 @@ class ObservationSession:
         self.sender.keeper.keep_before_exit(SPOOL_AFTER)
 
     def _is_behind(self) -> bool:
-        # What is not taken waits where it is: the observer is bounded, too.
+        # Rows that are not taken wait in the observer, which is bounded, too.
         return self._timer.is_running() and self._clear.waiting() >= MAX_BEHIND
 
     def _put(self, observed: Observed) -> None:
@@ -319,7 +323,7 @@ class ObservationSession:
 
     def _end(self, phase: protocol.Phase) -> None:
         if self._ended:
-            return  # a beat has found before that the plugin is gone
+            return  # a beat has already found that the plugin was removed
         self._ended = True
         self._timer.stop()
         self._ticks.stop()
@@ -340,7 +344,7 @@ class ObservationSession:
         self._count.close()
 
     def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
-        # In the sender's thread; the scheduler is touched by its own alone.
+        # This runs in the sender's thread, but only the loop's thread may use the scheduler.
         with suppress(RuntimeError):  # its loop has ended
             obey = self._contained.around(self.shutdowns.command, otherwise=None)
             self._loop.call_soon_threadsafe(obey, commands)
@@ -364,7 +368,7 @@ class ObservationSession:
             self._emitter.end_overdue()
 
     def _waiting(self) -> dict[str, int]:
-        """Return what waits in each queue: snapshots in all but ``rows``."""
+        """Return the length of each queue, in snapshots, except for ``rows``."""
         return {
             "clear": self._clear.waiting(),
             "report": self._report.waiting(),
@@ -373,7 +377,7 @@ class ObservationSession:
         }
 
     def _close_others(self) -> None:
-        # The last beat goes meanwhile: it does not wait for the collector.
+        # The last heartbeat is sent meanwhile, without waiting for the collector.
         spool_at = time.monotonic() + SPOOL_AFTER
         if self._emit is not None and self._emitter is not None:
             self._emitter.close()
@@ -390,7 +394,7 @@ class ObservationSession:
         self._report.close()
         self._report.join(max(spool_at - time.monotonic(), 0.0))
         if not self._report.done():
-            # The request that is under way hangs.
+            # The current request hangs.
             self.sender.keeper.keep()
             self.sender.give_up()
         self.sender.keeper.close()

@@ -1,4 +1,4 @@
-"""How far back a question goes, as users write it: ``"7 days"``, a timedelta, date or datetime."""
+"""Reads how far back a query goes: ``"7 days"``, a timedelta, a date or a datetime."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from dask.utils import parse_timedelta
 
 from daskscope.errors import ConfigurationError
 
-#: How far back: "7 days", a timedelta, a datetime or a date (as text too), or None for all that is
-#: kept. A time without a zone is local, and a date its midnight. Those of pandas and NumPy will do.
+#: How far back: "7 days", a timedelta, a datetime or a date (also as text), or None for all stored
+#: data. A time without a zone is local, and a date means its midnight. Types of pandas and NumPy
+#: are accepted.
 Since = str | timedelta | datetime | date | None
 
 
 def moment_of(since: Any) -> datetime | None:
-    """Return a time with its zone, or None for all there is."""
+    """Return a timezone-aware datetime, or None for all stored data."""
     if since is None:
         return None
     found = _read(since) if isinstance(since, str) else _plain(since)
     if isinstance(found, timedelta) and found >= timedelta(0):
         try:
             return datetime.now(UTC) - found
-        except OverflowError:  # before all calendars
+        except OverflowError:  # before the first datetime
             return None
     if not isinstance(found, datetime):
         raise ConfigurationError(
@@ -34,19 +35,19 @@ def moment_of(since: Any) -> datetime | None:
         return found
     try:
         return found.astimezone()
-    except (ValueError, OverflowError):  # at either end of all calendars
+    except (ValueError, OverflowError):  # too close to the first or last datetime
         return found.replace(tzinfo=UTC)
 
 
 def _plain(since: Any) -> timedelta | datetime | None:
-    """Return what says when as a type of Python's own, or None where it does not say so.
+    """Return ``since`` as a type of Python's own; None if it is no time or duration.
 
-    Those of pandas are Python's and have finer fields, which the service does not know.
+    pandas' types are subclasses of Python's with nanoseconds, which the service does not know.
     """
     kind = type(since)
     if kind.__module__ == "numpy" and kind.__name__ in ("datetime64", "timedelta64"):
         if "[" not in str(since.dtype):
-            return None  # a number of no unit
+            return None  # a number without a unit
         since = since.astype(f"{kind.__name__}[us]").item()
     if isinstance(since, timedelta):
         return timedelta(since.days, since.seconds, since.microseconds)

@@ -1,4 +1,4 @@
-"""How large values are, for bounds in bytes."""
+"""Estimates the size of values, for bounds in bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from daskscope.containment import contain
 
-#: Values that an estimate looks at.
+#: The most values that :func:`estimate` looks at.
 MAX_LOOKS = 100
 
 
 def size_of(value: Any) -> int:
     """Return about how many bytes texts, containers and dataclasses of them take in memory.
 
-    As JSON they take somewhat less.
+    Their JSON is somewhat smaller.
     """
     if isinstance(value, str):
         return 50 + len(value)
@@ -31,15 +31,15 @@ def size_of(value: Any) -> int:
 
 
 def estimate(value: Any) -> int:
-    """Return about how many bytes ``value`` takes in memory, whatever it is, in a moment.
+    """Return quickly about how many bytes any ``value`` takes in memory.
 
-    Of a value with many parts some are looked at, and the others taken to be like them. What is in
-    an object of another type is not known: it is taken for a small one.
+    Of many parts it looks at some, and assumes that the others are like them. Objects of other
+    types are assumed to be small.
     """
     try:
         return _estimate(value, MAX_LOOKS)
     except Exception as error:
-        contain(error)  # a user's own kind of mapping may do anything
+        contain(error)  # a user's own mapping type may do anything
         return 100
 
 

@@ -1,9 +1,9 @@
-"""Which regular expressions may take long: those that can match a text in too many ways.
+"""Finds regular expressions that may be slow: those that can match a text in too many ways.
 
-Python tries one way after another, and while it does all of its process waits, the event loop
-included. A choice counts where both ways of it may go on with the same character: to repeat once
-more or to go on, one branch or the other. The ways of choices that follow each other multiply;
-those within a repeat multiply with each round, so there is to be none.
+Python tries one way after another, and meanwhile its whole process waits, including the event loop.
+A choice (to repeat or to go on, one branch or another) counts if both alternatives may continue
+with the same character. The numbers of ways of consecutive choices multiply. Choices inside a
+repeat multiply with each round, so none is allowed there.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-#: Characters that are searched at once.
+#: Characters of a text that are searched at once.
 WINDOW = 2_000
-#: Ways that there may be to match at one place.
+#: The most ways in which a pattern may match at one position.
 MAX_WAYS = 5 * WINDOW
 
 try:
-    # How Python itself reads a pattern. It is private; its only public name, ``sre_parse``, is
-    # deprecated. A reader of our own would have to follow each Python, and be wrong until it does.
+    # Python's own parser of patterns. It is private; its only public name, ``sre_parse``, is
+    # deprecated. A parser of our own would have to follow each version of Python.
     _parser: Any = importlib.import_module("re._parser")
-except ImportError:  # some day: without it a pattern goes by its text, see _by_text
+except ImportError:  # a later Python may lack it: then _by_text judges the pattern's text
     _parser = None
-# What repeats, or is a choice, in the text of a pattern, without what is escaped or in a set.
+# Escapes and sets, which are removed first, and repeats and choices in the text of a pattern.
 _ESCAPED, _SETS, _CHOICES = (
     re.compile(each, re.DOTALL) for each in (r"\\.", r"\[\^?\]?[^]]*\]", r"[*+?{|]")
 )
 
-# Characters by which sets of characters are compared.
+# Sample characters by which character sets are compared.
 _ALPHABET = (*map(chr, range(128)), "é", "ß", "\u2028", "日")
 _ALL = frozenset(_ALPHABET)
 _NONE: frozenset[str] = frozenset()
@@ -39,8 +39,8 @@ _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
 
 class _Seen(NamedTuple):
-    """Part of a pattern: what it may begin with, whether it may be empty, in how many ways it
-    matches, and whether it may be long.
+    """Properties of a part of a pattern: the characters with which it may begin, whether it may be
+    empty, the number of ways in which it matches, and whether its match may be long.
     """
 
     first: frozenset[str]
@@ -55,7 +55,7 @@ def why_slow(pattern: str) -> str | None:
     Raises
     ------
     re.error
-        It is no regular expression.
+        ``pattern`` is no regular expression.
     """
     if _parser is None:
         return _by_text(pattern)
@@ -69,7 +69,7 @@ def why_slow(pattern: str) -> str | None:
 
 
 def _by_text(pattern: str) -> str | None:
-    """Return why a pattern may take too long that nobody can read: it has more than one choice."""
+    """Return why a pattern may take too long, if it cannot be parsed: it has several choices."""
     re.compile(pattern)
     choices = _CHOICES.findall(_SETS.sub("", _ESCAPED.sub("x", pattern)))
     return (
@@ -82,13 +82,15 @@ def _by_text(pattern: str) -> str | None:
 def _sequence(
     items: Sequence[Any], follow: frozenset[str], fold: bool, *, last: bool = False
 ) -> _Seen:
-    """Look at items in a row. ``follow`` may come behind them; nothing does if ``last``."""
+    """Return the properties of consecutive items. ``follow`` are the characters that may come
+    behind them; nothing comes behind if ``last``.
+    """
     first, empty, ways, is_long = follow, True, 1.0, False
     for item in reversed(items):
         seen = _item(item, first, fold, last=last)
-        # What takes long behind a choice does so for each way of it.
+        # A long match behind a choice is repeated for each way of the choice.
         ways *= seen.ways * (WINDOW if seen.ways > 1 and is_long and ways <= 1 else 1)
-        # Whatever it is, the last repeat of a pattern has matched as soon as it ends.
+        # The last repeat of a pattern causes no backtracking.
         is_long |= seen.long and not last
         last = False
         first = seen.first | first if seen.empty else seen.first
@@ -115,7 +117,7 @@ def _item(item: Any, follow: frozenset[str], fold: bool, *, last: bool) -> _Seen
         return _sequence(tuple(argument), _NONE, fold)
     if name in ("ASSERT", "ASSERT_NOT"):
         seen = _sequence(tuple(argument[1]), _NONE, fold)
-        # What takes long is not to be done at each place that a repeat may end.
+        # A long assertion must not run at each position where a repeat may end.
         return _Seen(_ALL if seen.long else _NONE, True, seen.ways, seen.long)
     if name == "AT":
         return _Seen(_NONE, True, 1.0, False)
@@ -160,7 +162,7 @@ def _characters(name: str, argument: Any, fold: bool) -> frozenset[str]:
     if name in ("LITERAL", "NOT_LITERAL"):
         character = chr(argument)
         same = {character, *(character.lower(), character.upper())} if fold else {character}
-        # One that is not among those counts as any that is not ASCII.
+        # A character outside the samples counts like any non-ASCII sample.
         found = frozenset(same & _ALL) or _ALL - frozenset(map(chr, range(128)))
         return _ALL - found if name == "NOT_LITERAL" else found
     if name == "RANGE":

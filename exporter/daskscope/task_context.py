@@ -1,8 +1,8 @@
 """The worker's side of trace context: activates a task's context while the task runs.
 
-This file is also sent to the workers, as text, and run there (:func:`carried`): they may lack
-daskscope, and have another Python than the scheduler. So it needs nothing of ours but
-``daskscope.containment``, which goes along, and OpenTelemetry only where it is.
+This file is also sent to the workers, as text, and runs there: workers may lack daskscope, and have
+another Python than the scheduler. So it uses only ``daskscope.containment``, which is sent along,
+and OpenTelemetry if it is installed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from distributed.worker import Worker
 
 from daskscope.containment import Contained, contain
 
-#: The annotations that users may give a trace context by; named and written like W3C's headers.
+#: Annotations by which users may set a trace context, with names and values of W3C's headers.
 ANNOTATION = "traceparent"
 STATE = "tracestate"
 
-#: Their names on the way, in the messages of clients to the scheduler and of the scheduler to
-#: workers: whoever gets the message takes them out, so that no user meets them.
+#: Their names in messages of clients to the scheduler and of the scheduler to workers. The receiver
+#: removes them, so that no user sees them.
 CARRIED = "daskscope.traceparent"
 CARRIED_STATE = "daskscope.tracestate"
 
@@ -40,14 +40,15 @@ def send_context_with_graphs(
 ) -> None:
     """Send the context of the current span, if there is one, with what ``client`` submits.
 
-    ``traceparent`` among the user's own annotations goes before. It ends with the client. Where
-    the context cannot be read the graph goes without, and that is counted in ``drops``.
+    A ``traceparent`` in the user's own annotations has priority. It applies until the client
+    closes. If the context cannot be read, the graph is sent without it, and that is counted in
+    ``drops``.
     """
     before = vars(client).get("_graph_to_futures")
     if getattr(before, "of_daskscope", False):
         return
-    # All ways to submit lead through this method, in the caller's own thread and context. The
-    # client is not to hold itself: Dask closes it as soon as nobody else does.
+    # All ways to submit call this method, in the caller's own thread and context. A weak reference,
+    # because Dask closes a client once it is not referenced.
     of_client = weakref.ref(client)
     headers = Contained(drops).around(partial(_context_of, current_span), otherwise=None)
 
@@ -57,7 +58,7 @@ def send_context_with_graphs(
         if not found:
             return submit(*args, **kwargs)
         if args and type(args[0]) is dict:
-            # Dask before 2025.4 makes layers of it, which keep the annotations that they find.
+            # Dask before 2025.4 makes layers of it, which store the current annotations.
             args = (
                 HighLevelGraph.from_collections(str(id(args[0])), args[0], dependencies=()),
                 *args[1:],
@@ -70,10 +71,10 @@ def send_context_with_graphs(
 
 
 def method_of_class(owner: Any, name: str) -> Any:
-    """Return what ``owner`` has of this name if nothing was put into itself.
+    """Return the attribute ``name`` of the class of ``owner``, bound to ``owner``.
 
-    Each time anew, and of whatever kind: a program may patch the class at any time, by functions
-    or by objects of its own.
+    Look it up for each call: a program may patch the class at any time, with functions or other
+    objects.
     """
     found = next(vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind))
     bind = getattr(type(found), "__get__", None)
@@ -104,20 +105,21 @@ def without_carried(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class TaskContext(WorkerPlugin):
-    """Makes the span of a task's caller OpenTelemetry's current one while the task runs.
+    """Makes the span of a task's caller OpenTelemetry's current span while the task runs.
 
-    It is all that is changed of the context that the task would have otherwise, and where a task
-    was sent without one, nothing is. What a task submits by itself carries the span on that is
-    current there.
+    The rest of the task's context does not change. For a task that was sent without a context,
+    nothing changes. Graphs that a task submits carry the span that is current there.
     """
 
     def setup(self, worker: Worker) -> None:
-        """Wrap the methods that take, and run, a task; the latter where OpenTelemetry is."""
+        """Wrap the methods that receive tasks and, if OpenTelemetry is installed, those that run
+        them.
+        """
         self._active = True
         contained = Contained()
-        # What was put into the worker before, by its name, and ours in its place.
+        # By the name of a method: the worker's own attribute before, and our replacement.
         self._wrapped: dict[str, tuple[Any, Any]] = {}
-        # Of those that Dask knows, as they came.
+        # The contexts of the tasks that the worker knows, as they arrived.
         self._contexts: weakref.WeakKeyDictionary[Any, Mapping[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
@@ -126,14 +128,14 @@ class TaskContext(WorkerPlugin):
             from opentelemetry.context import attach
             from opentelemetry.trace import get_current_span, set_span_in_context
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-        except Exception as error:  # mostly it is not there
+        except Exception as error:  # usually it is not installed
             contain(error)
             return
         execute = self._as_before(worker, "execute")
         get_client = self._as_before(worker, "_get_client")
         extract = TraceContextTextMapPropagator().extract
 
-        @lru_cache(maxsize=100)  # all tasks of a computation come with the same
+        @lru_cache(maxsize=100)  # all tasks of a group have the same context
         def span_of(parent: str, state: str | None) -> Any:
             headers = {ANNOTATION: parent} | ({} if state is None else {STATE: state})
             return get_current_span(extract(headers))
@@ -149,13 +151,13 @@ class TaskContext(WorkerPlugin):
             else:
                 parent, state = found.get(CARRIED), found.get(CARRIED_STATE)
             if isinstance(parent, str):
-                # What else is in the context that the program runs in, as baggage, stays there. For
-                # good: Dask runs this as an asyncio task with variables of its own, which the
-                # thread of the user's function gets a copy of.
+                # The rest of the current context, such as baggage, stays. No detach is needed: Dask
+                # runs this as an asyncio task with its own context variables, and copies them to
+                # the thread of the user's function.
                 span = span_of(parent, state if isinstance(state, str) else None)
                 attach(set_span_in_context(span))
 
-        @wraps(Worker.execute)  # Dask names it where it logs of a task
+        @wraps(Worker.execute)  # Dask logs the function's name
         async def execute_in_context(key: Any, **arguments: Any) -> Any:
             if self._active:
                 with contained:
@@ -173,10 +175,10 @@ class TaskContext(WorkerPlugin):
         self._put(worker, "_get_client", client_with_context)
 
     def teardown(self, worker: Worker) -> None:
-        """Put the methods back."""
+        """Restore the methods."""
         self._active = False
         for name, (original, ours) in self._wrapped.items():
-            # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+            # If other code has wrapped it since, ours stays inside it and does nothing.
             if vars(worker).get(name) is ours:
                 if original is None:
                     delattr(worker, name)
@@ -188,19 +190,20 @@ class TaskContext(WorkerPlugin):
         setattr(worker, name, ours)
 
     def _as_before(self, worker: Worker, name: str) -> Callable[[], Any]:
-        """Return what returns the method that is about to be wrapped."""
+        """Return a function that returns the method that is about to be wrapped."""
         before = vars(worker).get(name)
         return lambda: before or method_of_class(worker, name)
 
     def _take_off_messages(self, worker: Worker) -> None:
-        """Take the contexts out of the messages that bring tasks, and remember them.
+        """Remove the contexts from the messages that bring tasks, and store them.
 
-        For as long as the worker lives: a scheduler may still send some as the plugin goes.
+        This stays until the worker ends: a scheduler may still send contexts after the plugin was
+        removed.
         """
         handlers = worker.stream_handlers
         original = handlers["compute-task"]
         known = getattr(original, "of_daskscope", None)
-        if known is not None:  # of the plugin before this one
+        if known is not None:  # set by an earlier plugin
             self._contexts = known
             return
         contexts, contained = self._contexts, Contained()

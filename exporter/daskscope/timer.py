@@ -1,4 +1,4 @@
-"""Calls at an interval, and waits with a deadline, by a clock that does not jump."""
+"""Calls functions at an interval, and waits with a deadline, by a monotonic clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from daskscope.containment import Contained
 class Timer:
     """Calls ``callback`` every ``interval`` seconds on the running event loop, until :meth:`stop`.
 
-    What it raises is counted in ``drops``; the event loop would log it, each time.
-    Tornado's own goes by the wall clock, and is silent for an hour where that is set back by one.
+    Exceptions of the callback are counted in ``drops``; the event loop would log each. Tornado's
+    own timer uses the wall clock: if that is set back by an hour, it pauses for an hour.
     """
 
     def __init__(
@@ -25,11 +25,11 @@ class Timer:
         self._next: asyncio.TimerHandle | None = self._loop.call_later(interval, self._call)
 
     def is_running(self) -> bool:
-        """Return whether it was not stopped."""
+        """Return whether it has not been stopped."""
         return self._next is not None
 
     def stop(self) -> None:
-        """Do not call any more."""
+        """Stop calling the callback."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -45,7 +45,7 @@ class Timer:
 
 async def until(condition: Callable[[], bool], deadline: float) -> None:
     """Wait for ``condition``, for ``deadline`` seconds at most."""
-    # Threads cannot be awaited, and at interpreter exit nothing that uses an executor works.
+    # Polling, because threads cannot be awaited, and executors do not work at interpreter exit.
     ends = time.monotonic() + deadline
     while not condition() and time.monotonic() < ends:
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The version of the distribution, of the exporter and of the service alike."""
+"""The version of the distribution, which contains both the exporter and the service."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Log records, read where they are made: on the workers, and in the scheduler's process.
+"""Reads log records in the processes that log them: on the workers, and on the scheduler.
 
-This file is also sent to the workers, as text, and run there
-(``daskscope.observe.messages.logs``): they may lack daskscope, and have another Python than the
-scheduler. So it needs nothing but the standard library, distributed, and ``daskscope.containment``
-and ``daskscope.cutting``, which go along, and a Python as old as distributed takes.
+This file is also sent to the workers, as text, and runs there
+(``daskscope.observe.messages.logs``): workers may lack daskscope, and have another Python than the
+scheduler. So it uses only the standard library, distributed, and ``daskscope.containment`` and
+``daskscope.cutting``, which are sent along. It runs on any Python that distributed supports.
 
-Records are taken where ``logging`` hands them to the handlers. A handler of our own at the root
-would miss loggers that do not propagate, as Dask's; would turn the user's ``basicConfig`` into
-nothing; and would silence what Python prints where no handler is.
+It wraps the method by which ``logging`` calls the handlers. A handler of our own at the root logger
+would miss loggers that do not propagate, such as Dask's; would disable the user's ``basicConfig``;
+and would suppress what Python prints if there is no handler.
 
-What Dask logs may hold the user's keys, arguments and results. Of its records, and of those of the
-libraries that it runs on, only what stands literally in the code of the function that logged it is
-sent, and numbers. So nothing needs to be known about what they say.
+Dask's log records may contain the user's keys, arguments and results. Of these records, and of
+those of the libraries below Dask, only literal texts in the code of the logging function and
+numbers are sent. So their content need not be known in advance.
 
-Over 400 lines: it is sent to the workers as one text, so it cannot import a second module of ours.
+Over 400 lines: it is sent to the workers as text and cannot import further modules there.
 """
 
 from __future__ import annotations
@@ -43,51 +43,51 @@ from distributed.utils import thread_state  # type: ignore[attr-defined]  # of d
 from daskscope.containment import Contained, contain
 from daskscope.cutting import without_middle
 
-#: What the workers' messages to the scheduler are called.
+#: The operation of the workers' messages to the scheduler.
 OP = "daskscope-logs"
 
-#: What is sent of one worker, or of the scheduler: so many records, and characters, at once, and
-#: then so many per second.
+#: Limits on records and characters of one worker, or of the scheduler: first at once, then per
+#: second.
 RECORDS, RECORDS_PER_SECOND = 200, 10
 CHARACTERS, CHARACTERS_PER_SECOND = 400_000, 20_000
 
-#: Records that a worker keeps while its event loop does not get to send them.
+#: Records that a worker stores while its event loop is too busy to send them.
 MAX_PENDING = 1_000
-#: Seconds that a worker which ends waits for its last lines to be taken.
+#: Seconds that an ending worker waits until its last lines are sent.
 LAST_LINES_PATIENCE = 1.0
 
 MAX_NAME = 300
 MAX_TEXT = 4_000
 MAX_TRACEBACK = 8_000
-#: The text of one exception in a traceback.
+#: The most characters of an exception's text in a traceback.
 MAX_LAST_LINE = 1_000
-#: Of texts inside of what an exception was made of, characters of one that is taken out of messages
-#: wherever it stands; and of one line of a text.
+#: The least characters of a text inside an exception's arguments, and of a line of such a text, to
+#: be removed from messages.
 MIN_TEXT = 4
 MIN_LINE = 8
-#: Values that are looked at for exceptions in a message's arguments, and of one exception for texts
-#: in it, each with its lines: whoever logs it waits meanwhile.
+#: Values that are searched for exceptions in a message's arguments, and values and lines of one
+#: exception. Bounded, because the logging code waits meanwhile.
 MAX_VALUES = 5_000
-#: Characters and bytes that one exception may hold in all for that.
+#: Characters and bytes that one exception may contain in all for this search.
 MAX_HELD = 2_000_000
-#: Characters of a message, times the texts that are looked for in it.
+#: The most characters of a message times the number of texts that are searched in it.
 MAX_COMPARED = 50_000_000
-#: Exceptions whose texts are looked for in one message.
+#: Exceptions whose texts are searched in one message.
 MAX_FAMILY = 50
-#: Exceptions of a chain, and frames of each: the outermost, and more of the innermost ones.
+#: Exceptions of a chain that are sent, and the outermost and innermost frames of each.
 MAX_CHAIN = 5
 OUTERMOST, INNERMOST = 5, 25
 
-#: Loggers whose records are sent by their literal text alone; by the first part of their name.
+#: The first parts of names of loggers of whose records only literal text is sent.
 FRAMEWORKS = frozenset(
     {"asyncio", "bokeh", "concurrent", "dask", "distributed", "py", "tornado"}  # py.warnings
 )
 
-#: How records of Dask's begin that say nothing without the user's keys and texts, and that come
-#: with each failed run. That is reported as an exception, with all that may be sent of it.
+#: The beginning of Dask's records of failed task runs. Without the user's keys and texts they are
+#: useless, and daskscope sends the failure as an exception anyway.
 REPORTED_OTHERWISE = "Compute Failed\n"
 
-#: Modules whose types do nothing but say what they are where a text is made of them.
+#: Modules whose types have harmless text conversions.
 WITH_TEXT = frozenset(
     {"builtins", "datetime", "decimal", "fractions", "ipaddress", "numpy", "pathlib", "uuid"}
 )
@@ -95,44 +95,45 @@ WITH_TEXT = frozenset(
 LEFT_OUT = "…"
 REFUSED = "[refused]"
 
-# Where our wrapper of logging's method holds itself, what it wraps, and who takes records.
+# The attribute of our wrapper of logging's method with the wrapper, the original, and the takers.
 _TAP = "_daskscope_tap"
-# Where a record says, while it is looked at, which of several workers in a process has taken it.
+# The attribute of a record, while it is handled, with the worker in this process that has taken it.
 _TAKER = "_daskscope"
 
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
-# What is looked into for texts and exceptions, and how, without running code of the user's.
+# Containers that are searched for texts and exceptions, and how, without running users' code.
 _CONTAINERS: tuple[tuple[type, Callable[[Any], Iterator[Any]]], ...] = (
     (dict, lambda mapping: itertools.chain(dict.keys(mapping), dict.values(mapping))),
     *((kind, kind.__iter__) for kind in (list, tuple, set, frozenset, deque)),
-    # It shows what was raised. To ask it would keep Python from saying that nobody did.
+    # A future's repr shows its exception. Calling exception() would suppress Python's warning that
+    # it was never retrieved.
     (asyncio.Future, lambda future: iter((getattr(future, "_exception", None),))),
 )
-_GROUPS: Any = getattr(builtins, "BaseExceptionGroup", ())  # of Python 3.11
-# Stands for what was taken out, until all is.
+_GROUPS: Any = getattr(builtins, "BaseExceptionGroup", ())  # since Python 3.11
+# Marks removed text until all removals are done.
 _TAKEN_OUT = "\ue000"
 _TAKEN = re.compile(f"{_TAKEN_OUT}+")
 
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([diouxXeEfFgGcrsa%])")
 _FIELD = re.compile(r"\{[^{}]*\}")
-# What dask.utils.format_bytes makes.
+# The format of dask.utils.format_bytes.
 _SIZE = re.compile(r"\d+(\.\d+)? ([kMGTP]i)?B")
 
-#: A record: when (seconds since the epoch), level, logger, text, and of an exception that goes with
-#: it the type, the text and the traceback.
+#: A record: its time (seconds since the epoch), level, logger and text, and the type, text and
+#: traceback of its exception, if any.
 Described = tuple[float, int, str, str, "str | None", "str | None", "str | None"]
 
 
 def tap(take: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
-    """Let ``take`` see every record that is logged in this process. Return what ends it."""
-    # All of ours in a process share one wrapper and its list, in whichever order they end.
+    """Call ``take`` with each record logged in this process. Return a function to stop it."""
+    # All takers in a process share one wrapper and its list, so they can end in any order.
     known = getattr(logging.Logger.callHandlers, _TAP, None)
     wrapper, original, takers = _wrap() if known is None else known
     process = os.getpid()
 
     def take_here(record: logging.LogRecord) -> None:
-        # Not in a copy that was forked off: there nobody sends it, and a lock of ours may be held
-        # for good.
+        # Not in a forked process, which does not send records, and in which a lock of ours may be
+        # held for ever.
         if os.getpid() == process:
             take(record)
 
@@ -140,7 +141,7 @@ def tap(take: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
 
     def untap() -> None:
         takers.remove(take_here)
-        # Someone may have wrapped it after us: then ours stays, harmless, inside theirs.
+        # If other code has wrapped it since, ours stays inside it and does nothing.
         if not takers and logging.Logger.callHandlers is wrapper:
             logging.Logger.callHandlers = original  # type: ignore[method-assign]
 
@@ -154,17 +155,17 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
     contained = Contained()
 
     def taken(record: logging.LogRecord) -> None:
-        # What a record's own arguments log while they are formatted would go round in circles.
+        # Formatting a record's arguments may log again, which must not recurse.
         if not takers or getattr(busy, "now", False):
             return
         busy.now = True
         try:
             for take in tuple(takers):
-                with contained:  # there is nowhere to count it: it is of all takers
+                with contained:  # not counted: it may belong to any taker
                     take(record)
-        finally:  # a thread may be interrupted any time, and logs on
+        finally:  # a thread may be interrupted at any time, and log again
             busy.now = False
-            # Whoever keeps the record, or writes all that it holds, finds nothing of ours in it.
+            # Other code may store the record or write all of its attributes.
             record.__dict__.pop(_TAKER, None)
 
     def call_handlers(self: logging.Logger, record: logging.LogRecord) -> None:
@@ -173,7 +174,7 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
 
     try:
         wrapper = _followed_by(original, taken)
-    except Exception as error:  # there is no source
+    except Exception as error:  # there is no source code
         contain(error)
         wrapper = call_handlers
     tapped = wrapper, original, takers
@@ -183,11 +184,11 @@ def _wrap() -> tuple[Any, Any, list[Any]]:
 
 
 def _followed_by(original: Any, then: Callable[[logging.LogRecord], None]) -> Any:
-    """Return a function that does what ``original``, of the standard library, does, and then calls
+    """Return a function that does the same as the standard library's ``original``, and then calls
     ``then`` with the record.
 
-    It is compiled from the same source, so that there is no frame of ours on the stack while
-    handlers run: they look there for who has logged, by names of files or by counting.
+    It is compiled from the same source, so no frame of ours is on the stack while handlers run.
+    They search the stack for the logging code, by file names or by counting frames.
     """
     code = original.__code__
     source = f"class Logger:\n{inspect.getsource(original)}"
@@ -205,14 +206,14 @@ def _followed_by(original: Any, then: Callable[[logging.LogRecord], None]) -> An
     maker.body[0].body[0] = method
     made: dict[str, Any] = {}
     compiled = compile(maker, code.co_filename, "exec", dont_inherit=True)
-    exec(compiled, vars(logging), made)  # noqa: S102  # what Python itself runs
+    exec(compiled, vars(logging), made)  # noqa: S102 # the standard library's own code
     return functools.wraps(original)(made["make"](then))
 
 
 def wanted(record: logging.LogRecord, level: int) -> bool:
     """Return whether a record is serious enough, and not our own."""
     if of_framework(record.name):
-        # What is sent makes Dask log below that level: it would go on for ever.
+        # Sending makes Dask log below that level, which would be an endless loop.
         level = max(level, logging.INFO)
         if isinstance(record.msg, str) and record.msg.startswith(REPORTED_OTHERWISE):
             return False
@@ -220,9 +221,9 @@ def wanted(record: logging.LogRecord, level: int) -> bool:
 
 
 def describe(record: logging.LogRecord, exceptions: bool) -> Described:
-    """Return what may be sent of ``record``: to be called while it is being logged.
+    """Return the parts of ``record`` that may be sent. Call it while the record is being logged.
 
-    Without ``exceptions`` neither text nor traceback of an exception is in it.
+    Without ``exceptions`` it contains neither text nor traceback of an exception.
     """
     literal = of_framework(record.name)
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
@@ -242,19 +243,19 @@ def describe(record: logging.LogRecord, exceptions: bool) -> Described:
 
 
 def of_framework(name: str) -> bool:
-    """Return whether a logger of that name is of Dask, or of what it runs on."""
+    """Return whether a logger of that name belongs to Dask or to a library below it."""
     return name.split(".", 1)[0] in FRAMEWORKS
 
 
 def _names_keys(error: BaseException) -> bool:
-    # Most of Dask's exceptions do.
+    # Most of Dask's exceptions contain task keys.
     return of_framework(type(error).__module__)
 
 
 def shortened(text: str, limit: int) -> str:
     """Return ``text``, its end replaced by an ellipsis if it is longer than ``limit``.
 
-    Its last word goes as a whole: a secret that a cut went through would not be known for one.
+    The last word is removed as a whole, because half a secret would not be recognized.
     """
     if len(text) <= limit:
         return text
@@ -269,14 +270,14 @@ def _clean(text: str, limit: int) -> str:
 
 def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     text = _made_text(record)
-    # Often a message is made of the exception that is being handled.
+    # A message often contains the text of the exception that is being handled.
     handled = record.exc_info[1] if isinstance(record.exc_info, tuple) else sys.exc_info()[1]
     taken_out = LEFT_OUT if exceptions else REFUSED
     logged = _all_in((handled, record.msg, record.args))
     some = (handled, record.msg, *(record.args or ())) if logged is None else logged
     found = _family([value for value in some if issubclass(type(value), BaseException)])
     if not exceptions and (logged is None or len(found) > MAX_FAMILY):
-        return REFUSED  # which of them are in it takes too long to find out
+        return REFUSED  # a search for all of them would take too long
     parts: set[str] = set()
     for error in found:
         if not exceptions or _names_keys(error):
@@ -286,10 +287,10 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
             parts |= texts
     if len(parts) * len(text) > MAX_COMPARED:
         return taken_out
-    # All first, the longest first, and what stands for them last: each may be a part of another.
+    # Replace the longest first, by a mark that is replaced last: each text may be part of another.
     longest_first = sorted(parts, key=len, reverse=True)
     if found and not exceptions:
-        # What is left of it may be a part of a text, or made of one: ``str(error)[:100]``.
+        # The rest may still contain a part of an exception's text: ``str(error)[:100]``.
         return _in_code(record, text, longest_first)
     for part in longest_first:
         text = text.replace(part, _TAKEN_OUT)
@@ -297,7 +298,7 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
 
 
 def _in_code(record: logging.LogRecord, text: str, without: list[str]) -> str:
-    """Return what of the ``text`` of ``record`` is literally in the code that logged it."""
+    """Return the parts of ``text`` that are literals in the code that logged ``record``."""
     literals = _literals_of_caller(record)
     is_format = isinstance(record.msg, str) and record.msg in literals
     if is_format:
@@ -310,9 +311,9 @@ def _in_code(record: logging.LogRecord, text: str, without: list[str]) -> str:
 
 
 def _pieces_of(literals: list[str]) -> list[str]:
-    """Return what stands in ``literals`` between what is filled in.
+    """Return the constant parts of ``literals``, between their placeholders.
 
-    What could be a single word of a text is left out.
+    Single words are left out, because they may be part of an exception's text.
     """
     pieces = {
         piece
@@ -324,11 +325,12 @@ def _pieces_of(literals: list[str]) -> list[str]:
 
 
 def _all_in(values: Iterable[Any]) -> list[Any] | None:
-    """Return ``values``, and all that containers of Python's own among them hold; or None if these
-    are more than :data:`MAX_VALUES`.
+    """Return ``values`` and all values inside Python's own containers among them.
+
+    Return None if there are more than :data:`MAX_VALUES`.
     """
     found = list(itertools.islice(values, MAX_VALUES + 1))
-    for value in found:  # more come as it goes
+    for value in found:  # the loop adds more
         if len(found) > MAX_VALUES:
             return None
         kind = type(value)
@@ -340,10 +342,10 @@ def _all_in(values: Iterable[Any]) -> list[Any] | None:
 
 
 def _family(errors: list[BaseException]) -> list[BaseException]:
-    """Return ``errors``, what led to them also where that is not shown, members of groups, and
-    others that they hold.
+    """Return ``errors``, their causes and contexts, even suppressed ones, members of groups, and
+    exceptions in their attributes.
 
-    Some more than :data:`MAX_FAMILY` where there are more.
+    If there are more than :data:`MAX_FAMILY`, return some more than that.
     """
     found: dict[int, BaseException] = {}
     left = list(errors)
@@ -359,8 +361,8 @@ def _family(errors: list[BaseException]) -> list[BaseException]:
 
 
 def _made_text(record: logging.LogRecord) -> str:
-    # A handler that has written the record has left its text there. To make it once more would run
-    # the user's code for it twice; and once where no handler wanted it.
+    # A handler that has formatted the record has stored its text there. Formatting it again would
+    # run the user's code twice.
     made = record.__dict__.get("message")
     if isinstance(made, str):
         return made
@@ -372,7 +374,7 @@ def _made_text(record: logging.LogRecord) -> str:
     text = str(_not_the_users(record.msg))
     try:
         return text % args if args else text
-    except Exception as error:  # logging itself prints that to stderr
+    except Exception as error:  # logging itself reports it on stderr
         contain(error)
         return text
 
@@ -388,25 +390,25 @@ def _is_the_users(value: Any) -> bool:
 
 
 def _texts_of(error: BaseException, most: int) -> set[str] | None:
-    """Return what of ``error`` may be part of a message of ``most`` characters.
+    """Return the texts of ``error`` that may be part of a message of ``most`` characters.
 
-    None if that takes too long to find out.
+    Return None if finding them takes too long.
     """
     files = getattr(error, "filename", None), getattr(error, "filename2", None)
-    # With its notes, and what its class keeps of it, such as the output of a command.
+    # Including notes and attributes, such as the output of a command.
     held = _all_in((*error.args, *vars(error).values()))
     if held is None or sum(map(_length, held)) > MAX_HELD:
         return None
     texts = {str(error), repr(error), *_texts((*error.args, *files))}
     texts |= {text for text in _texts(held) if len(text) >= MIN_TEXT}
-    # A part of it is shown often, and a traceback of a group has each line behind a margin.
+    # Single lines, too: messages often show only some, and a group's traceback indents each line.
     lines = [line for text in texts for line in text.splitlines()]
     if len(lines) > MAX_VALUES:
         return None
-    # What is longer is no part of it, and takes a while to write in other ways.
+    # A longer text cannot be part of the message, and escaping it takes long.
     texts = {text for text in texts if len(text) <= most}
     texts |= {line for line in map(str.strip, lines) if MIN_LINE <= len(line) <= most}
-    # And as Python and JSON write it: a quote, or the end of a line, is another text there.
+    # Also as Python and JSON write them, with escaped quotes and line ends.
     texts |= {repr(text)[1:-1] for text in texts} | {json.dumps(text)[1:-1] for text in texts}
     return texts - {""}
 
@@ -419,9 +421,9 @@ def _length(value: Any) -> int:
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:
-    """Yield the texts among ``values``, and those in bytes, as a command's output is."""
+    """Yield the texts among ``values``, including decoded bytes, such as a command's output."""
     for value in values:
-        # Not isinstance(), which asks what only stands for another object: that may run anything.
+        # Not isinstance(), which reads __class__ and may run a proxy's code.
         kind = type(value)
         if issubclass(kind, str):
             yield value
@@ -436,7 +438,7 @@ def _literal_text(record: logging.LogRecord) -> str:
         return LEFT_OUT
     literals = _literals_of_caller(record)
     if text not in literals:
-        # Single words are left out: they may be part of a key.
+        # Leave out single words: they may be part of a key.
         literals = [literal for literal in literals if " " in literal.strip() or len(literal) > 12]
         return _CONVERSION.sub(LEFT_OUT, _known_pieces(text[:MAX_TEXT], literals))
     if not record.args:
@@ -486,13 +488,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if seen is None:
             return
         yield seen
-        # Not what is true of them: that would ask an exception of the user's.
+        # Compared with None, because a truth test would run a user's code.
         context = None if seen.__suppress_context__ else seen.__context__
         seen = context if seen.__cause__ is None else seen.__cause__
 
 
 def _traceback(error: BaseException, with_texts: bool) -> str:
-    # Without source lines: they fall under another switch, and would have to be read from files.
+    # Without source lines: they belong to another setting, and would have to be read from files.
     parts: list[str] = []
     for each in _chain(error):
         last = type(each).__name__
@@ -518,7 +520,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[str]:
 
 
 class Allowance:
-    """How much may be sent: ``most`` at once, and what comes back of it ``per_second``."""
+    """A rate limit: ``most`` at once, refilled by ``per_second``."""
 
     def __init__(self, most: float, per_second: float) -> None:
         self._most = self._left = most
@@ -526,7 +528,7 @@ class Allowance:
         self._at = time.monotonic()
 
     def take(self, amount: float) -> bool:
-        """Take ``amount`` of it. Return False, and take nothing, if there is not so much."""
+        """Take ``amount``. Return False, and take nothing, if less is left."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._at) * self._per_second)
         self._at = now
@@ -537,7 +539,7 @@ class Allowance:
 
 
 class Records:
-    """Describes the records that are wanted, no more than the allowance. Thread-safe."""
+    """Describes wanted records within the rate limits. Thread-safe."""
 
     def __init__(self, level: int, exceptions: bool) -> None:
         self._level = level
@@ -548,9 +550,9 @@ class Records:
         self._dropped = 0
 
     def describe(self, record: logging.LogRecord, room: bool = True) -> Described | None:
-        """Return what may be sent of a wanted record, or None beyond what is allowed.
+        """Return the parts of a wanted record that may be sent; None beyond the rate limits.
 
-        Without ``room`` for it, it is only counted.
+        Without ``room`` for it, the record is only counted.
         """
         with self._lock:
             if not (room and self._records.take(1)):
@@ -558,7 +560,7 @@ class Records:
                 return None
         try:
             described = describe(record, self._exceptions)
-        except Exception as error:  # an exception may fail to say what it is
+        except Exception as error:  # an exception's __str__ may fail
             contain(error)
             with self._lock:
                 self._dropped += 1
@@ -582,31 +584,31 @@ class Records:
 
 
 class WorkerLogs(WorkerPlugin):
-    """Sends a worker's log records to its scheduler, with the keys of the tasks that made them.
+    """Sends a worker's log records to its scheduler, with the keys of the tasks that logged them.
 
-    What a task logs belongs to its worker, wherever that runs. The rest of a process belongs to the
-    one worker in it; where the scheduler runs in the same process, to the scheduler.
+    A task's records belong to its worker, in any process. A process's other records belong to one
+    worker in it or, if the scheduler is in the same process, to the scheduler.
     """
 
     def __init__(self, level: int, exceptions: bool) -> None:
         self._records = Records(level, exceptions)
-        # Appended to by any thread, taken by the event loop's.
+        # Any thread appends, the event loop's thread takes.
         self._pending: deque[tuple[Described, Any]] = deque()
         self._flushing = False
         self._sending_apart: asyncio.Future[None] | None = None
         self._may_send_apart = True
 
     def setup(self, worker: Any) -> None:
-        """Begin to send."""
+        """Start sending records."""
         self._worker = worker
         self._untap = tap(self._take)
 
     async def teardown(self, worker: Any) -> None:
-        """Send what waits, and end."""
+        """Send waiting records, and stop."""
         self._untap()
         self._flush()
         if self._sending_apart is not None:
-            with Contained():  # there is no worker any more to count it
+            with Contained():  # not counted: the worker ends
                 await asyncio.wait_for(self._sending_apart, LAST_LINES_PATIENCE)
 
     def _take(self, record: logging.LogRecord) -> None:
@@ -623,7 +625,8 @@ class WorkerLogs(WorkerPlugin):
         described = self._records.describe(record, len(self._pending) < MAX_PENDING)
         if described is not None:
             self._pending.append((described, key))
-        # At once: it comes before the end of its task, and may be the last thing this worker says.
+        # At once, because it must arrive before the end of its task, and may be the worker's last
+        # record.
         if not self._flushing:
             self._flushing = True
             self._worker.loop.add_callback(self._flush)
@@ -640,8 +643,8 @@ class WorkerLogs(WorkerPlugin):
             self._worker.batched_send({"op": OP, **message})
 
     async def _send_apart(self) -> None:
-        # The worker's stream has not begun yet. Or it has broken, by what could not be read from it
-        # for one: then the worker ends, and says why in the lines that wait.
+        # The worker's stream has not begun yet, or is broken, for example by an unreadable message.
+        # In that case the worker ends, and the waiting lines say why.
         try:
             send = getattr(self._worker.scheduler, OP)
             while self._may_send_apart:
@@ -651,11 +654,11 @@ class WorkerLogs(WorkerPlugin):
                 await send(worker=self._worker.contact_address, **message)
         except Exception as error:
             contain(error)
-            # To try again would be logged as well, and so on for ever.
+            # A retry would be logged as well, in an endless loop.
             self._may_send_apart = False
 
     def _message(self) -> dict[str, Any] | None:
-        """Take what waits, and return it as it is sent."""
+        """Take waiting records, and return them as a message; None if there are none."""
         pending = []
         while self._pending:
             pending.append(self._pending.popleft())

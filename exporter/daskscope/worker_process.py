@@ -1,9 +1,9 @@
 """A metric about a worker's process that Dask's own metrics lack; runs on the worker.
 
-This file is also sent to the workers, as text, and run there (``daskscope.observe.workers.cpu``):
-they may lack daskscope, and have another Python than the scheduler. So it needs nothing but the
-standard library, distributed with what comes with it, and ``daskscope.containment``, which goes
-along with ``daskscope.deployment``; and a Python as old as distributed takes.
+This file is also sent to the workers, as text, and runs there (``daskscope.observe.workers.cpu``):
+workers may lack daskscope, and have another Python than the scheduler. So it uses only the standard
+library, distributed and its dependencies, and ``daskscope.containment`` and
+``daskscope.deployment``, which are sent along. It runs on any Python that distributed supports.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from distributed.worker import Worker
 from daskscope.containment import Contained
 from daskscope.deployment import deployment_here
 
-#: What it is called among the worker's metrics, which come to the scheduler with its beats.
+#: The metric's name among the worker's metrics, which its heartbeats contain.
 METRIC = "daskscope-process"
 
-#: What others may have asked the worker for itself, that takes as long as it takes.
+#: Calls to the worker itself whose duration has no bound.
 CALLS = frozenset(("actor_execute", "run", "run_coroutine"))
-#: Connections that are open for as long as another worker is: nobody waits there for an answer.
+#: Operations whose connections stay open while another worker is connected. Nobody waits for an
+#: answer.
 STREAMS = frozenset(("connection_stream",))
-#: What an idle worker is asked for although no program asks: by Dask, by its dashboard, by
-#: daskscope. Any other operation is a program's; each is counted, as no look may see a short one.
+#: Operations that Dask, its dashboard or daskscope calls on an idle worker. Any other operation
+#: comes from a program. Each is counted, because a look may miss a short one.
 PASSIVE = STREAMS | {
     "ping", "profile", "profile_metadata", "call_stack", "get_logs", "get_monitor_info", "versions",
     "get_story", "plugin-add", "plugin-remove", "free_keys", "terminate", "close",
 }  # fmt: skip
 
-#: How the names of operations begin that daskscope added.
+#: The prefix of daskscope's own operations.
 OURS = "daskscope"
 
-#: Seconds after which a message that gets no further is given up: its receiver may be suspended.
-#: What a system has buffered of it, some MB, counts as gone all at once.
+#: Seconds after which a message without progress is ignored: its receiver may be suspended. Some MB
+#: that the system buffers count as sent at once.
 STALLED = 60.0
-#: Bytes of the longest header that a connection waits for where nothing is on its way.
+#: The longest header, in bytes, for which an idle connection waits.
 LONGEST_HEADER = 8
 
-#: Seconds between two looks at processes, at least; and the most of the worker's time that looks
-#: may take, as a share: where there are thousands of processes, they are further apart.
+#: The least seconds between two looks at processes, and the largest share of the worker's time that
+#: looks may take. With thousands of processes, looks are less frequent.
 PAUSE, MOST = 0.4, 0.005
 LONGEST_PAUSE = 5.0
 
@@ -58,19 +59,20 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class WorkerProcess(WorkerPlugin):
-    """Adds a metric to a worker: when it was read, the CPU seconds so far, the calls in progress,
-    and the most memory that the process has had, in bytes; how it was started: see
-    :func:`daskscope.deployment.deployment_of`; True if its GPU is :func:`used_by_others` alone; how
-    many operations beside :data:`PASSIVE` there have been; and the cores and the load of its host.
+    """Adds a metric to a worker, a tuple of these values: when it was read; the CPU seconds so far;
+    the calls in progress; the peak memory of the process in bytes; how it was started, see
+    :func:`daskscope.deployment.deployment_of`; whether its GPU is :func:`used_by_others` only; the
+    number of operations begun other than :data:`PASSIVE`; the cores of its host; and the host's
+    load.
 
-    The seconds are those of the process and its child processes, running or ended. The calls are
-    those of :data:`CALLS`, such as a method of an actor; those of any other operation that has gone
-    on since the last look, such as a client's that fetches a large result by itself; large messages
-    that are on their way; and the coroutines that ``client.run(…, wait=False)`` has left to run.
+    The CPU seconds are those of the process and its child processes, running or ended. The calls in
+    progress are those of :data:`CALLS`, such as a method of an actor; other operations that last
+    since the previous look, such as a client's direct fetch of a large result; large messages that
+    are on their way; and the coroutines of ``client.run(…, wait=False)``.
     """
 
     def setup(self, worker: Worker) -> None:
-        """Take part in the worker's beats from now on."""
+        """Add the metric to the worker's heartbeats."""
         self._contained = Contained()
         self._deployment: dict[str, str] = {}
         with self._contained:
@@ -87,21 +89,21 @@ class WorkerProcess(WorkerPlugin):
         worker.metrics[METRIC] = self._metric
 
     def teardown(self, worker: Worker) -> None:
-        """Leave the worker's beats as they were."""
+        """Remove the metric from the worker's heartbeats."""
         if worker.metrics.get(METRIC) == getattr(self, "_metric", None):
             worker.metrics.pop(METRIC, None)
 
     def _read(self, worker: Worker) -> tuple[Any, ...] | None:
-        # Dask would log what it raises, at each beat; None: not measured.
+        # Dask would log an exception at each heartbeat. None means not measured.
         with self._contained:
             began = time.monotonic()
             if began >= self._due:
                 now = cpu_seconds()
-                # Of a process that ended and nobody waited for, the seconds are gone.
+                # Seconds of a process that ended without being waited for are lost.
                 self._cpu += max(now - self._before, 0.0)
                 self._before, self._read_at = now, began
                 self._gpu_of_others = False
-                with self._contained:  # what the driver's library raises
+                with self._contained:  # the driver's library may raise
                     self._gpu_of_others = used_by_others()
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
@@ -113,7 +115,7 @@ class WorkerProcess(WorkerPlugin):
         return None
 
     def _calls(self, worker: Worker) -> int:
-        """Return how many calls are in progress. What is over in a moment is none."""
+        """Return how many calls are in progress, without those that last only a moment."""
         before, others, count = self._others, {}, 0
         unused: list[Any] = []
         for connection, operation in worker._comms.items():
@@ -129,8 +131,10 @@ class WorkerProcess(WorkerPlugin):
 
 
 def _stream_of(connection: Any) -> Any:
-    """Return what bytes go through: of TCP and TLS, of a WebSocket that was accepted, of one that
-    was opened. AttributeError of other connections.
+    """Return the Tornado stream of a connection: TCP or TLS, an accepted WebSocket, or an opened
+    one.
+
+    Raise AttributeError for other connections.
     """
     if hasattr(connection, "stream"):
         return connection.stream
@@ -140,21 +144,22 @@ def _stream_of(connection: Any) -> Any:
 
 
 class Transfers:
-    """Sees large messages that are on their way, in or out.
+    """Detects large messages that are on their way, in or out.
 
-    Dask does not know of a message before all of it has come, nor of one that it has handed to the
-    connection: over a slow line either may take minutes.
+    Dask does not know an incoming message before all of it has arrived, nor one that it has passed
+    to the connection. Over a slow network either may take minutes.
     """
 
     def __init__(self) -> None:
-        # Where there was one at the last look, how far it was, and when it last got further.
+        # By connection with such a message at the last look: bytes read and written, and when they
+        # last changed.
         self._before: dict[Any, tuple[int, int, float]] = {}
 
     def look(self, connections: Iterable[Any], now: float) -> int:
-        """Return on how many of these one gets further, ``now`` by a clock that does not jump."""
+        """Return on how many connections a message progresses; ``now`` is a monotonic time."""
         before, there, count = self._before, {}, 0
         for connection in connections:
-            try:  # it is of Tornado's, which does not say how far it is
+            try:  # private attributes of Tornado's stream
                 stream = _stream_of(connection)
                 reads = stream._user_read_buffer or (stream._read_bytes or 0) > LONGEST_HEADER
                 if not (reads or stream._write_buffer):
@@ -173,11 +178,11 @@ class Transfers:
 
 
 def begun_beside(server: Any, passive: Collection[str]) -> int:
-    """Return how many operations there have been on a server of Dask's, without the passive ones
-    and those that daskscope added.
+    """Return how many operations a server of Dask's has handled, other than ``passive`` ones and
+    daskscope's own.
     """
-    # Dask counts operations for its dashboard, and lets counts age: what it takes from one
-    # component it puts into the next.
+    # Dask counts operations for its dashboard, and moves counts from one component to the next as
+    # they age, so their sum is the total.
     found = 0.0
     for counts in server.counters["op"].components:
         for name, count in counts.items():
@@ -187,23 +192,24 @@ def begun_beside(server: Any, passive: Collection[str]) -> int:
 
 
 class LeftToRun:
-    """Counts the coroutines of users' that run on a server of Dask's and that nobody waits for:
-    those of ``client.run(…, wait=False)``.
+    """Counts users' coroutines on a server of Dask's that nobody waits for: those of
+    ``client.run(…, wait=False)``.
     """
 
     def __init__(self) -> None:
-        # Each is looked at once: Dask's own are there for an hour for each worker that has left.
+        # Dask's own coroutines that were recognized: it has one for an hour for each worker that
+        # left.
         self._dasks: set[Any] = set()
 
     def count(self, server: Any) -> int:
-        """Return how many there are."""
+        """Return how many such coroutines run."""
         group = getattr(server, "_ongoing_background_tasks", None)
         tasks: set[Any] = getattr(group, "_ongoing_tasks", set())
-        # Mostly there is one for each connection, of Dask's own.
+        # Usually there are only Dask's own, one for each connection.
         if len(tasks) <= len(server._comms):
             self._dasks.clear()
             return 0
-        tasks = tasks.copy()  # they may come and go in another thread
+        tasks = tasks.copy()  # another thread may change the set
         known = self._dasks & tasks
         known.update(task for task in tasks - known if _is_dasks(task.get_coro()))
         self._dasks = known
@@ -216,9 +222,9 @@ def _is_dasks(coroutine: Any) -> bool:
 
 
 def peak_memory() -> int | None:
-    """Return the most memory that this process has had, in bytes; None where nobody says."""
+    """Return the peak memory of this process in bytes; None if it is unknown."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/status", "rb") as file:
-        # Not ``ru_maxrss``: on Linux that begins with what the process had that started this one.
+        # Not ``ru_maxrss``, which on Linux starts with the parent process's memory.
         for line in file:
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -227,7 +233,7 @@ def peak_memory() -> int | None:
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
     with suppress(psutil.Error, AttributeError):
-        return int(psutil.Process().memory_info().peak_wset)  # of Windows
+        return int(psutil.Process().memory_info().peak_wset)  # on Windows
     return None
 
 
@@ -239,9 +245,9 @@ def host_load() -> float | None:
 
 
 def used_by_others() -> bool:
-    """Return whether the GPU that Dask reports of this worker is used by other programs alone.
+    """Return whether only other programs use the GPU that Dask reports for this worker.
 
-    False in doubt, as where the driver sees the processes of a container by other numbers.
+    Return False in doubt, such as in a container, where the driver sees other process ids.
     """
     nvml: Any = sys.modules.get("distributed.diagnostics.nvml")
     if nvml is None or not nvml.is_initialized():
@@ -258,25 +264,25 @@ def used_by_others() -> bool:
 
 
 def cpu_seconds() -> float:
-    """Return what this process and those that it has started have used of a processor so far."""
+    """Return the CPU seconds of this process and its child processes so far."""
     ended = os.times()
     seconds = time.process_time() + ended.children_user + ended.children_system
     for process in children():
-        with suppress(psutil.Error, OSError):  # it has ended meanwhile
+        with suppress(psutil.Error, OSError):  # it may have ended meanwhile
             used = process.cpu_times()
             seconds += used.user + used.system
-            # Only Linux counts those that it has waited for.
+            # Only Linux counts children that it has waited for.
             seconds += getattr(used, "children_user", 0.0) + getattr(used, "children_system", 0.0)
     return seconds
 
 
 def children() -> list[Any]:
-    """Return all processes that this one has started, and those that they have."""
+    """Return all child processes of this process, recursively."""
     if not _has_children():
         return []
     if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
         with suppress(psutil.Error, OSError):
-            # It goes through all processes of the machine.
+            # This goes through all processes of the machine.
             return list(psutil.Process().children(recursive=True))
         return []
     found: list[Any] = []
@@ -290,11 +296,11 @@ def children() -> list[Any]:
 
 
 def _has_children() -> bool:
-    """Return whether this process has any: most workers have none, and need not look for them."""
+    """Return whether this process has child processes: most workers have none."""
     if not hasattr(os, "waitid"):
         return True
     try:
-        # It leaves to others what they wait for.
+        # WNOWAIT leaves ended children for other code to wait for.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
@@ -305,7 +311,7 @@ def _has_children() -> bool:
 
 def _children_of(process: int) -> list[int]:
     listed = []
-    with suppress(OSError):  # it has ended
+    with suppress(OSError):  # it may have ended
         for thread in os.listdir(f"/proc/{process}/task"):
             with suppress(OSError), open(f"/proc/{process}/task/{thread}/children") as file:
                 listed += [int(child) for child in file.read().split()]

@@ -1,1 +1,1 @@
-"""Shutdowns of the cluster: asked for, announced, called off or carried out."""
+"""Shutdowns of the cluster: requested, announced, called off or carried out."""

@@ -18,11 +18,11 @@ logger = logging.getLogger("daskscope")
 
 
 def heed_shutdowns(client: Client, drops: MutableMapping[str, int]) -> None:
-    """Close the cluster of ``client`` when its scheduler asks for it, by way of its manager.
+    """Close the cluster of ``client`` through its manager when the scheduler requests it.
 
-    Only the manager lets go of all that it has started, such as jobs and machines. Where it is in
-    the scheduler's own process the scheduler does not ask, and for a client that has only an
-    address there is nothing to do.
+    Only the manager releases everything that it has started, such as jobs and machines. If it is in
+    the scheduler's own process, the scheduler does not send the request. A client that connected by
+    address has no manager, so nothing is done.
     """
     if client.cluster is None or MANAGER_TOPIC in client._event_handlers:
         return
@@ -32,7 +32,7 @@ def heed_shutdowns(client: Client, drops: MutableMapping[str, int]) -> None:
         message = event[1]
         reason = message.get("reason") if isinstance(message, dict) else None
         logger.warning("daskscope: closing this cluster, %s", reason or "as its scheduler asks.")
-        # In a thread, as its user would call it: it may wait for the loop that this runs on.
+        # In a thread, because it may wait for the loop on which this runs.
         threading.Thread(
             target=_close, args=(cluster, loop), name="daskscope-shutdown", daemon=True
         ).start()

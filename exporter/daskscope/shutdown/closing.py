@@ -1,4 +1,4 @@
-"""Closes a cluster, in the way in which it was started."""
+"""Closes a cluster through the manager that started it, or else without one."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from daskscope.observe.cluster.idle import manager_of
 
 #: The topic of Dask's event log that reports shutdowns. Anyone on the cluster may subscribe to it.
 TOPIC = "daskscope-shutdown"
-#: The topic by which a manager in another process is asked to close. A client has one handler per
-#: topic, so that whoever listened to the same one would take the manager's place.
+#: The topic by which a manager in another process is asked to close. It is separate, because a
+#: client has one handler per topic: another subscriber would replace the manager's handler.
 MANAGER_TOPIC = "daskscope-close-manager"
 
 #: Seconds that a manager in another process has to begin closing.
 MANAGER_PATIENCE = 15.0
 #: Seconds that retiring idle workers may take.
 RETIRE_PATIENCE = 10.0
-#: Seconds that a worker has to say whether one of its actors is at work.
+#: Seconds that a worker has to answer whether a method of an actor runs.
 ANSWER_PATIENCE = 5.0
 
 
 def managed_elsewhere(scheduler: Scheduler) -> bool:
     """Return whether an object in another process started ``scheduler``."""
-    # Every manager of Dask's writes it, about every second.
+    # Every manager of Dask's writes this, about once a second.
     return manager_of(scheduler) is None and bool(
         scheduler.get_metadata(["cluster-manager-info"], default=None)
     )
 
 
 def how(scheduler: Scheduler) -> str:
-    """Return in a sentence how ``scheduler`` will be closed."""
+    """Describe in a sentence how ``scheduler`` will be closed."""
     manager = manager_of(scheduler)
     if manager is not None:
         return f"Its {type(manager).__name__} is closed."
@@ -53,17 +53,17 @@ def how(scheduler: Scheduler) -> str:
 async def close(scheduler: Scheduler, reason: str, at_work: Callable[[], str | None]) -> str | None:
     """Close the cluster, and return None when it has closed. ``reason`` goes into logs.
 
-    Where ``at_work`` returns what the cluster is at, that is returned and nothing is closed. It is
-    asked in the same step of the event loop as closing begins.
+    If ``at_work`` returns the cluster's current work, return that and close nothing. It is called
+    in the same step of the event loop in which closing begins.
 
-    Must not run in a task that the scheduler's closing waits for.
+    Do not run this in a task that the scheduler's closing waits for.
     """
     work = at_work()
     if work is not None:
         return work
     manager = manager_of(scheduler)
     if manager is not None:
-        # A scheduler that is closed alone leaves its manager waiting for it, half a minute long.
+        # If the scheduler is closed directly, its manager waits for it for half a minute.
         await manager._close()
         return None
     if managed_elsewhere(scheduler):
@@ -71,14 +71,14 @@ async def close(scheduler: Scheduler, reason: str, at_work: Callable[[], str | N
         if await _closes(scheduler, MANAGER_PATIENCE):
             await scheduler.finished()
             return None
-        # Nobody has heard, and all went on meanwhile.
+        # No manager has answered, and work may have arrived meanwhile.
         work = at_work()
         if work is not None:
             return work
     if not any(worker.processing or worker.has_what for worker in scheduler.workers.values()):
-        # What they hold could only go to each other.
-        with suppress(TimeoutError):  # closing the scheduler closes its workers too
-            # Not in a task of its own, which would begin in another step.
+        # Only without data: retiring would move the workers' data to each other.
+        with suppress(TimeoutError):  # closing the scheduler also closes its workers
+            # Not in a task of its own, which would begin in a later step of the event loop.
             async with asyncio.timeout(RETIRE_PATIENCE):
                 await scheduler.retire_workers(list(scheduler.workers), close_workers=True)
     await scheduler.close(reason=f"daskscope, {reason}")
@@ -86,9 +86,10 @@ async def close(scheduler: Scheduler, reason: str, at_work: Callable[[], str | N
 
 
 async def actors_at_work(scheduler: Scheduler) -> bool:
-    """Return whether a method of an actor runs: the scheduler does not know, its worker must say.
+    """Return whether a method of an actor runs. Only the actor's worker knows.
 
-    A worker that does not answer is taken to be at work. Methods that are coroutines are not seen.
+    A worker that does not answer counts as running one. Methods that are coroutines are not
+    detected.
     """
     workers = [worker.address for worker in scheduler.workers.values() if worker.actors]
     answers = await asyncio.gather(*(_threads_at_work(scheduler, worker) for worker in workers))
@@ -103,7 +104,7 @@ async def _threads_at_work(scheduler: Scheduler, worker: str) -> bool:
     except TimeoutError:
         return True
     except OSError:
-        return False  # it has gone
+        return False  # it has left
 
 
 async def _closes(scheduler: Scheduler, patience: float) -> bool:

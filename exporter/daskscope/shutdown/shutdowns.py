@@ -1,4 +1,4 @@
-"""Shutdowns that were requested, and their status."""
+"""Carries out requested shutdowns, and requests them when the cluster is idle for too long."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds between two looks at whether the cluster is idle.
 TICK = 0.5
-#: Seconds that closing may take before it is reported as failed, and waited for all the same.
+#: Seconds after which closing is reported as failed. daskscope keeps waiting for it.
 CLOSING_PATIENCE = 60.0
-#: Seconds that a cluster has to come to rest, so that all signs of work can be seen.
+#: Seconds that a cluster has to be without short work, so that all signs of work can be checked.
 SETTLING_PATIENCE = 120.0
-#: Beats while a shutdown is announced, and seconds between two at least: with the answer to one
-#: comes that somebody called it off, and usual ones may be as far apart as it lasts.
+#: Extra beats while a shutdown is announced, and the least seconds between two. Their answers may
+#: call it off, and the usual interval may be longer than the grace.
 BEATS_ANNOUNCED, BEAT_PAUSE = 10, 1.0
-#: Shutdowns under way at once, and commands that are remembered as acted on.
+#: Shutdowns under way at once, and executed commands that are remembered.
 MAX_UNDER_WAY = 10
 MAX_KNOWN = 1_000
 
@@ -44,8 +44,8 @@ SETTINGS = "idle.timeout"
 class _Asked:
     """A shutdown under way.
 
-    ``closes_at`` is None until it has been announced, as is ``calls``: how many calls of clients
-    had begun by then. ``closing`` says in words how it is closed.
+    ``closes_at`` and ``calls``, the number of calls begun, are None until the shutdown is
+    announced. ``closing`` describes how the cluster is being closed.
     """
 
     id: str
@@ -59,10 +59,10 @@ class _Asked:
 
 
 class Shutdowns:
-    """Asks for a shutdown when the cluster was idle for too long, and carries out all of them.
+    """Requests a shutdown when the cluster was idle for too long, and carries out all requests.
 
-    Lives on the scheduler's event loop. ``report`` makes a beat at once. Nothing is closed before
-    it was announced, and work that arrives before closing begins calls it off.
+    Runs on the scheduler's event loop. ``report`` takes a beat at once. Every shutdown is announced
+    first. Work that arrives before closing begins calls it off, unless ``even_if_busy`` is set.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Shutdowns:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._under_way: dict[str, _Asked] = {}
         self._carriers: dict[str, asyncio.Task[None]] = {}
-        # What closes the cluster: one at a time, whoever else asks meanwhile.
+        # The task that closes the cluster. There is one at a time, also for several requests.
         self._closes: asyncio.Task[str | None] | None = None
         self._came_late = False
         self._rows: dict[str, protocol.Shutdown] = {}
         self._tasks_held = 0
-        # When the last beat was made for one that is announced.
+        # When the last extra beat was taken for an announced shutdown.
         self._reported_at = 0.0
         self._ended = False
         self._timer = Timer(self._look, TICK, drops)
@@ -98,7 +98,7 @@ class Shutdowns:
         return rows
 
     def command(self, commands: Iterable[protocol.Command]) -> None:
-        """Act on what the service asks; on each command once, however often it comes."""
+        """Execute commands of the service, each once, however often it arrives."""
         for command in commands:
             if self._ended or (command.action, command.id) in self._known:
                 continue
@@ -112,7 +112,7 @@ class Shutdowns:
                     self._asked_by(command)
 
     def work_arrived(self) -> None:
-        """A graph has arrived."""
+        """Call off announced shutdowns, because a graph has arrived."""
         if not self._under_way:
             return
         for asked in list(self._under_way.values()):
@@ -124,7 +124,7 @@ class Shutdowns:
             )
 
     def end(self) -> None:
-        """Stop watching: the scheduler closes, or daskscope was removed from it."""
+        """Stop: the scheduler closes, or daskscope was removed from it."""
         self._ended = True
         self._timer.stop()
         closes = self._scheduler.status in (Status.closing, Status.closed)
@@ -207,7 +207,7 @@ class Shutdowns:
 
     async def _carry_out(self, asked: _Asked) -> None:
         try:
-            # While it closes there is nothing to announce, and no work that could stop it.
+            # If the cluster is already closing, there is nothing to announce, and no work stops it.
             work = await self._wait_for_grace(asked) if self._closes is None else None
             if work is None:
                 work = await self._close(asked)
@@ -220,7 +220,9 @@ class Shutdowns:
             self._carriers.pop(asked.id, None)
 
     async def _wait_for_grace(self, asked: _Asked) -> str | None:
-        """Announce it, and let its grace pass. Return in words what the cluster is at, or None."""
+        """Announce a shutdown and wait for its grace. Return the cluster's work that stops it, or
+        None.
+        """
         work = await self._work(asked)
         if work is None:
             self._announce(asked)
@@ -233,7 +235,7 @@ class Shutdowns:
         return work
 
     def _ask_whether_called_off(self, asked: _Asked, ends: float) -> None:
-        """Make a beat now and then, and one shortly before the grace ``ends``."""
+        """Take extra beats regularly, and one shortly before the grace ``ends``."""
         now = self._idle.watched
         pause = max(asked.grace / BEATS_ANNOUNCED, BEAT_PAUSE)
         due = min(self._reported_at + pause, ends - BEAT_PAUSE)
@@ -244,7 +246,7 @@ class Shutdowns:
     async def _work(self, asked: _Asked) -> str | None:
         if asked.even_if_busy:
             return None
-        # What the workers' processes are at takes some of their beats to see.
+        # It takes some heartbeats to see whether the workers' processes are busy.
         ends = self._idle.watched + SETTLING_PATIENCE
         while (work := self._at_work(asked)) is None and not self._idle.settled():
             if self._idle.watched >= ends:
@@ -258,7 +260,7 @@ class Shutdowns:
         return self._at_work(asked)
 
     def _at_work(self, asked: _Asked) -> str | None:
-        """Return in words what the cluster is at that keeps it, None if there is no such thing."""
+        """Describe the work that stops the shutdown; return None if there is none."""
         if asked.even_if_busy:
             return None
         if asked.calls is not None and self._idle.calls_begun() != asked.calls:
@@ -285,11 +287,11 @@ class Shutdowns:
         carrier = self._carriers.get(asked.id)
         if carrier is not None and carrier is not asyncio.current_task():
             carrier.cancel()
-        # Whoever called it off wants to keep the cluster, for a while at least.
+        # A cluster whose shutdown was called off is wanted, so its idle time starts again.
         self._idle.restart()
         announced = asked.closes_at is not None or bool(asked.closing)
         if asked.requested_by == SETTINGS and not announced:
-            return  # nobody has heard of it
+            return  # it was never announced
         if announced:
             logger.warning("daskscope: this cluster stays up. %s", why)
         asked.closes_at = None
@@ -297,7 +299,7 @@ class Shutdowns:
         self._report()
 
     async def _close(self, asked: _Asked) -> str | None:
-        """Close the cluster. Return in words what it is at if it stays up for that, else None."""
+        """Close the cluster. Return the work because of which it stays up, else None."""
         how = closing.how(self._scheduler) if self._closes is None else "It was already closing."
         asked.closing = f"{asked.reason} {how}".strip()
         asked.closes_at = None
@@ -309,7 +311,7 @@ class Shutdowns:
         closes = self._closes
         await asyncio.wait({closes}, timeout=CLOSING_PATIENCE)
         if not (closes.done() or self._ended):
-            # It goes on, and is under way until it ends: :meth:`end` says so if it gets there.
+            # Closing goes on, and the shutdown stays under way: :meth:`end` reports it if it ends.
             waited = format_time(CLOSING_PATIENCE)
             self._tell_failure(
                 asked, f"It has not closed within {waited}; daskscope keeps waiting."
@@ -366,6 +368,6 @@ class Shutdowns:
 
 
 def _sentence(words: str) -> str:
-    """Return someone's own words so that more can follow them."""
+    """Return a user's text as a sentence, so that more can follow it."""
     words = one_line(words)
     return words if not words or words[-1] in ".!?" else f"{words}."
