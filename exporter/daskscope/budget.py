@@ -17,9 +17,9 @@ from daskscope.errors import BudgetExceeded, ConfigurationError, NotFound, NotMe
 from daskscope.one_line import one_line
 from daskscope.service_client import ServiceClient, service_client
 
-#: Seconds between two questions whether a run has arrived: at first, and at most.
+#: Seconds between two requests for a run that has not arrived: the first pause, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
-#: Characters of a title in a message.
+#: The most characters of a title in a message.
 _MOST_TITLE = 100
 
 
@@ -32,39 +32,39 @@ def assert_budget(
     slower_than_usual: float | None = None,
     timeout: float | str | timedelta = 60.0,
 ) -> Run:
-    """Raise :class:`BudgetExceeded` where a computation took more than is allowed.
+    """Raise :class:`BudgetExceeded` if a computation exceeded a limit.
 
-    Returns the run: :class:`daskscope.api_types.Run` has its fields. What was not measured does not
-    pass: it raises NotMeasured.
+    Return the run: :class:`daskscope.api_types.Run` has its fields. If a value with a limit was not
+    measured, raise NotMeasured.
 
     Parameters
     ----------
     id
-        The id of a computation; or of a job, for the newest of its runs that has ended.
+        The id of a computation, or of a job: then its newest run that has ended is checked.
     max_seconds
-        What it may take from its start to its end: seconds, a timedelta, or a text, "2 minutes".
+        The longest time from its start to its end: seconds, a timedelta, or a text, "2 minutes".
     max_cost
-        What all threads of its cluster may cost while it runs, in the currency of its prices.
+        The most that all threads of its cluster may cost while it runs, in its prices' currency.
     max_memory
-        What the process of any one worker of its cluster may ever have: bytes, or "4 GiB".
+        The highest peak memory of any worker's process of its cluster: bytes, or "4 GiB".
     slower_than_usual
-        By how much it may take longer than its job usually does: 0.2 for 20 %. Usual is the median
-        of the passed runs before it, of at least five, since the last change.
+        How much longer than usual it may take: 0.2 for 20 %. The usual time is the median of the
+        job's earlier runs that passed since the last change, if there are at least five.
     timeout
-        How long to wait for the run to arrive and to end.
+        How long to wait for the run to arrive and to end: seconds, a timedelta, or a text.
 
     Raises
     ------
     BudgetExceeded
-        It took more. The message says what was, what was allowed, and where its page is. A run that
-        goes on is not waited for once it has taken more than ``max_seconds``.
+        It exceeded a limit. The message contains the value, the limit, and the address of the run's
+        page. A run that has taken more than ``max_seconds`` is not waited for.
     NotMeasured
-        Something that has a limit was not measured: the run failed or still runs, its cluster has
-        no prices, or too few runs before it passed.
+        A value with a limit is not known: the run failed or still runs, its cluster has no prices,
+        or too few earlier runs passed.
     ConfigurationError
-        There is no token, no limit, or one that makes no sense.
+        There is no token, no limit, or an invalid limit.
     NotFound
-        The workspace has no computation and no job of this id, even after the ``timeout``.
+        The workspace has no computation and no job with this id, even after the ``timeout``.
     AccessDenied, ServiceTooOld, ServiceUnreachable, ServiceError
         As :func:`daskscope.list_clusters`.
 
@@ -94,7 +94,7 @@ def assert_budget(
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may take at most; None of what has no limit."""
+    """The limits of a run, None where there is none. ``slower`` is a share of the usual time."""
 
     seconds: float | None = None
     cost: float | None = None
@@ -102,9 +102,9 @@ class Budget:
     slower: float | None = None
 
     def hold(self, run: Run) -> None:
-        """Raise where ``run`` took more, or where that is not known."""
+        """Raise an error if ``run`` exceeds a limit, or if that is not known."""
         if over := [*self._beyond(run)]:
-            # Said before what was not measured: it is certain already.
+            # First, because an exceeded limit is certain, whatever was not measured.
             raise BudgetExceeded(f"{_named(run)} is over its budget: {'; '.join(over)}{_see(run)}")
         if unknown := [*self._unknown(run)]:
             raise NotMeasured(
@@ -114,7 +114,7 @@ class Budget:
 
     def _beyond(self, run: Run) -> Iterator[str]:
         took, usual = run["duration"], run["usual"]
-        # One that goes on, or has failed, takes at least as long as until now.
+        # A run that goes on or has failed takes at least the time until now.
         ran = "it has run" if run["status"] == "running" else "it took"
         if self.seconds is not None and took > self.seconds:
             yield f"{ran} {say_seconds(took)}, and {say_seconds(self.seconds)} are allowed"
@@ -169,7 +169,7 @@ def bytes_of(name: str, value: Any) -> int | None:
 
 
 def _number(name: str, value: Any) -> float | None:
-    # A run may take exactly as long as usual, and cost nothing.
+    # 0 is allowed: a run may take no longer than usual, and cost nothing.
     return _parsed(name, value, None, "a number of at least 0", 0.0)
 
 
@@ -191,7 +191,7 @@ def _parsed(
 
 
 def say_seconds(seconds: float) -> str:
-    """Return seconds as messages say them."""
+    """Return seconds as text for messages."""
     return f"{seconds:,.1f} s" if seconds >= 10 else f"{seconds:.3g} s"
 
 
@@ -207,7 +207,7 @@ def _see(run: Run) -> str:
 
 
 def _arrived(service: ServiceClient, id: str, budget: Budget, timeout: float) -> Run:
-    """Return the run once all about it is there, or what there is when the time is over."""
+    """Return the run once it is complete, or as it is when the timeout is over."""
     until, pause = time.monotonic() + timeout, _FIRST_PAUSE
     while True:
         run, missing = None, None
@@ -232,10 +232,10 @@ def _arrived(service: ServiceClient, id: str, budget: Budget, timeout: float) ->
 
 
 def _awaits(run: Run, budget: Budget) -> bool:
-    """Return whether more may yet arrive that changes whether ``run`` is within its budget."""
+    """Return whether data may still arrive that decides whether ``run`` is within its budget."""
     if run["status"] == "running":
         return budget.seconds is None or run["duration"] <= budget.seconds
-    # The service finds the job a little after the end.
+    # The service assigns a run to a job a little after the run's end.
     return run["status"] == "finished" and budget.slower is not None and run["job"] is None
 
 

@@ -27,8 +27,8 @@ MAX_PRICE = 1e9
 class Settings:
     """All settings of one plugin. Durations in seconds, sizes in bytes.
 
-    The token is left out of the repr: reprs end up in logs. From a client to its scheduler they
-    travel by name, see :func:`by_name`: one whose meaning changes has to get another name.
+    The repr omits the token, because reprs end up in logs. A client sends settings to its scheduler
+    by name, see :func:`by_name`: a setting whose meaning changes needs a new name.
     """
 
     endpoint: str
@@ -62,7 +62,9 @@ class Settings:
     scrub: tuple[str, ...]
 
     def can_report(self) -> bool:
-        """Return whether there is a place to report to: a service's token, or OTLP only."""
+        """Return whether data has a destination: there is a token for a service, or only OTLP is
+        sent.
+        """
         return self.otlp_only or self.token is not None
 
 

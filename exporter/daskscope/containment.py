@@ -133,7 +133,7 @@ def _counted(error: Exception, drops: MutableMapping[str, int] | None) -> bool:
     if not isinstance(error, (RecursionError, MemoryError)) and _is_of_signal_handler(error):
         return False
     if drops is not None:
-        # Not ``+=``: a Counter would need another frame for what it has not yet.
+        # Not ``+=``, for which a Counter needs another frame if the key is missing.
         drops[INTERNAL_ERROR] = drops.get(INTERNAL_ERROR, 0) + 1
     return True
 

@@ -1,4 +1,4 @@
-"""How and where a process was started: batch jobs, pods, Dask Gateway, JupyterHub.
+"""Finds how and where a process was started: batch jobs, pods, Dask Gateway, JupyterHub.
 
 This file is also sent to the workers, as text, for ``daskscope.worker_process``, so it uses only
 the standard library. It reads identifiers only, and nothing else from the environment.

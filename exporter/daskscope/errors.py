@@ -40,7 +40,7 @@ class NotOnScheduler(DaskscopeError, ImportError):
 
 
 class BudgetExceeded(DaskscopeError, AssertionError):
-    """A computation took more than is allowed. The message says what, and where its page is."""
+    """A computation exceeded a limit. The message says which, and contains its page's address."""
 
 
 class NotMeasured(DaskscopeError):

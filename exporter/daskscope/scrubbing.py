@@ -45,8 +45,8 @@ def _named(within: str) -> tuple[_Named, ...]:
 
 _IN_CODE, _IN_PROSE = _named("code"), _named("prose")
 
-#: CPU seconds that one user's pattern may take for one text. Patterns that the settings accept as
-#: fast need less. If one needs more, the rest of the text is replaced.
+#: CPU seconds for which one user's pattern may search one text. Patterns that the settings accept
+#: as fast need less. If one needs more, the rest of the text is replaced.
 MAX_SECONDS = 1.0
 #: Characters before the end of a window in which the window's end may affect a match.
 _MARGIN = 200

@@ -1,9 +1,9 @@
-"""What secrets look like: a table. Data only; ``daskscope.scrubbing`` searches for them.
+"""The table of patterns that recognize secrets; ``daskscope.scrubbing`` searches for them.
 
-A pattern cannot know every secret. These know what is named as one (``password = …``), what stands
-where one stands (a bearer header, an address, an option of a command), and what is made to be
-recognised. What a pattern looks for is bounded, so that a text takes time in proportion to its
-length, whatever is in it.
+Patterns cannot recognize every secret. These recognize values behind a secret's name (``password =
+…``), values in typical places (a bearer header, an address, an option of a command), and tokens
+with a known form. All repeats are bounded, so the time is proportional to a text's length, whatever
+its content.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Within = Literal["any text", "code", "prose"]
 
 
 class Named(NamedTuple):
-    """A kind of secret that has a name of one before it, and how it is found behind that.
+    """A kind of secret behind a name that means a secret.
 
-    Of what ``pattern`` matches right behind the name, its group ``keep`` stays and the rest goes.
-    ``before``: what has to stand right before the name. ``plain``: only behind names whose value
-    may be a plain word. ``within``: in code, names stand for values, so that what is bare must look
-    made up; in other texts it need not.
+    ``pattern`` matches right behind the name; its group ``keep`` stays, and the rest of the match
+    is replaced. ``before`` is a pattern that must match right before the name. ``plain``: only for
+    names whose value may be a plain word. ``within``: in code, a bare word may be a variable, so it
+    must look random; in other texts it need not.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Named(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of secret that is recognised without a name.
+    """A kind of secret that is recognized without a name.
 
     A text with a match contains one of ``words``, in lower case; these are searched first, because
     that is much faster. The group ``keep`` of ``pattern`` stays in the text.
@@ -43,25 +43,25 @@ class Kind(NamedTuple):
 
 # --- the pieces -----------------------------------------------------------------------------------
 
-# Keys that are secrets; others are those of mappings, tables and tasks.
+# Words before "key" that make it a secret; other keys are those of mappings, tables and tasks.
 _KEYS = (
     *("api", "access", "account", "auth", "private", "priv", "preshared", "shared", "encryption"),
     *("subscription", "storage", "signing", "signature", "master", "consumer", "fernet", "license"),
     *("client", "deploy", "admin", "service", "session", "ssh", "app"),
 )
 _BEHIND_ONE = "|".join(f"(?<={key})|(?<={key}[ _.-])" for key in _KEYS)
-# Of these names, a value may be a plain word.
+# The value behind these names may be a plain word.
 _PLAIN = (
     r"pass[_-]?(?:word|wort|wd|phrase|code)|(?<![a-z])(?!(?-i:(?<![A-Za-z_])PASS\s{0,8}:))"
     r"pass(?![a-z]|[_-][a-z])"
-    # PWD is the working directory, too.
+    # PWD is also the working directory.
     r"""|(?<![a-z])pwd?(?![a-z]|["']?\s{0,8}[:=]\s{0,8}["']?[/~])|(?<=[a-z])pwd(?![a-z])"""
     rf"|secret(?!ar|e[ds]?\b|i[ov])|credential|(?:{_BEHIND_ONE})key(?!s\b|board|word)"
 )
-# Of these, a text says other things as well: "token: expired". What they hold looks made up.
+# Behind these names there may be ordinary text: "token: expired". Secrets there look random.
 _MADE = r"token(?!i[sz])|authorization|(?<![a-z])cookie"
 _ANY_NAME = rf"(?:{_PLAIN}|{_MADE})"
-# A name that ends like this is one of something about a secret.
+# A name with this ending means a property of a secret, not the secret.
 _ABOUT = (
     r"(?![\w.-]{0,40}?(?:count|prefix|suffix|name|type|len|length|size|url|uri|endpoint|path|file"
     r"|dir|folder|polic(?:y|ie)|expir\w{0,6}|ttl|age|limit|budget|index|ids|idx|list|jar|field"
@@ -75,12 +75,12 @@ _TAIL = rf"{_ABOUT} [\w.-]{{0,40}}"
 _SPACE = r"[^\S\n]{0,8}"
 _TYPE = r"[\w.\[\]|]{1,40}"
 _SCHEME = r"(?: (?: bearer|basic|token | & \w{1,30} ) \s )?"
-# What stands between a name and its value. A bare one is on the same line.
+# The text between a name and its value. A bare value is on the same line.
 _IS = rf""" (?: \\{{0,7}}["'] )? \]? (?: {_SPACE} : {_SPACE} {_TYPE} (?= {_SPACE} = ) )?"""
 _SIGN = r"\s{0,8} (?> [:=!]= | => | [:=] ) \s{0,8}"
 _BARE_SIGN = rf"{_SPACE} (?> := | => | [:=] (?! = ) ) {_SPACE}"
 
-# What stands in the place of a value: of an f-string, a shell, a document.
+# Placeholders instead of a value: of an f-string, a shell, a document.
 _PLACEHOLDER = (
     r"(?: \{ [a-z_][\w.]{0,60} (?: \[ [^\]\n]{0,40} \] )? (?: ![rsa] )? (?: :[^}\n]{0,20} )? \}"
     r" | % (?: \( \w{1,40} \) )? [sdr] | < [\w\s-]{1,60} > | \$ \{{0,2} [\w.\s]{1,60} \}{0,2}"
@@ -88,25 +88,26 @@ _PLACEHOLDER = (
 )
 _NO_PLACE = rf"""(?! {_PLACEHOLDER} (?: [\s"'@&;,)\\<] | \Z ) ) (?! \[scrubbed )"""
 
-# A value in quotes counts in any case, also one that was cut. They may be escaped, in JSON in JSON.
+# A value in quotes always counts, even if it was cut. Quotes may be escaped several times, as in
+# nested JSON.
 _QUOTED = rf"""[rbfu]{{0,2}} (?P<quote> \\{{0,7}} ["'] ) {_NO_PLACE}
     (?: (?! (?P=quote) ) (?: \\. | [^\\\n] ) )++ (?: (?P=quote) | (?= \\{{0,7}} (?: \n | \Z ) ) )"""
-# Behind some names, only if it looks made up.
+# Behind some names, a quoted value counts only if it looks random.
 _IN_QUOTES = r"""(?: \\. | [^\\\n"'] )"""
 _QUOTED_MADE_UP = rf"""(?= [rbfu]{{0,2}} \\{{0,7}} ["'] (?: [^\n"'\s]{{20}}
     | (?= {_IN_QUOTES}{{6}} ) {_IN_QUOTES}{{0,200}}? [0-9] ) ) {_QUOTED}"""
 _LINES = r"""[rbfu]{0,2} (?P<lines> \"\"\" | ''' )
     (?: (?! (?P=lines) ) (?s: . ) ){1,8000}+ (?P=lines)?"""
-# Any text in quotes, that stays.
+# Any text in quotes that is not replaced.
 _KEPT = r"""[rbfu]{0,2} \\{0,7} ["'] [^"'\n\\]{0,200} \\{0,7} ["']"""
 
-# A bare value, which neither calls something nor takes something out, nor is named like one.
+# A bare value: no call, no subscript, and no name of a secret.
 _WORD = r"""[^\s"'(),;\\<>&]"""
 _BARE = rf"""{_NO_PLACE}
     (?! [a-z_][\w.]{{0,100}} (?: \( [^\n]{{0,200}}? \) | \[ [^\]\n]{{0,100}} \] ) )
     (?! [a-z_.]{{0,40}} {_ANY_NAME} [a-z_.]{{0,40}} (?! [\w$@!*+-] ) )"""
 _REST = rf"(?: [()] {_WORD}{{1,}}+ )*+"
-# What a text says of a secret, rather than the secret.
+# Words that describe the state of a secret, instead of the secret.
 _STATE = (
     r"(?! (?: none|null|nil|true|false|required|missing|invalid|expired?|incorrect|empty|unset|yes"
     r"|undefined|unknown|must|should|cannot|can|could|will|does|doesn|did|is|isn|was|were|are|has"
@@ -123,15 +124,15 @@ _MADE_UP = rf"""{_BARE} {_STATE}
     (?= {_WORD}{{0,200}}? [\d/+!@$%^*-] ) (?! [\w.]{{1,100}} [(\[] ) {_WORD}{{6,}}+ {_REST}"""
 _RANDOM = rf"""{_BARE} {_STATE} (?! \d{{1,9}} (?: [.,]\d+ )? (?! [\w-] ) )
     (?! [\w.]{{1,100}} [(\[] ) (?: (?= {_WORD}{{0,200}}? \d ) {_WORD}{{6,}}+ | {_WORD}{{20,}}+ )"""
-# In code, a plain word that goes on as nothing but a text does.
+# In code, a plain word with a continuation that only text has.
 _IN_A_STRING = rf"""{_BARE} {_STATE} {_WORD}{{4,300}}+ (?: [()] {_WORD}{{1,300}}+ ){{0,4}}+
     (?= \\n | \\?["'] | ; | & | [ ]\w{{1,30}}= )"""
 
 _BASE64 = "[A-Za-z0-9+/]"
-# A line of a key in PEM, whose beginning may have been cut off.
+# A line of a PEM key, whose beginning may have been cut off.
 _PEM_LINE = rf"""[^\S\n]{{0,40}}["']?{_BASE64}{{%s}}={{0,2}}(?:\\n)?["']?[^\S\n]{{0,4}}"""
 
-# Tokens that are made to be recognised: how they begin, what follows, and whose they are.
+# Tokens with a known form: their prefix, what follows, and whose tokens they are.
 _FORMS = (
     ("dsk_", r"[a-z0-9]{2,20}_[0-9a-f]{8,}+", "daskscope"),
     ("ghp_", r"\w{20,}+", "GitHub"),
@@ -217,14 +218,14 @@ _FORMS = (
     ("sha256~", r"[\w-]{40,}+", "OpenShift"),
 )
 _BEGINS = "|".join(begins.replace(".", r"\.") + rest for begins, rest, _ in _FORMS)
-# The same, where it is the middle that is known.
+# The same for tokens with a known middle part.
 _MARKS = (
     (".atlasv1.", r"\w{10,20}\.atlasv1\.[\w=-]{40,}+", "Terraform"),
     ("q~", r"[\w.~-]{3}[78]Q~[\w.~-]{30,}+", "Azure"),
     (":aa", r"\d{8,10}:AA[\w-]{32,}+", "Telegram"),
 )
 
-# Addresses that are secrets themselves: whoever has them may send to them.
+# Addresses that are secrets themselves: anyone who knows them may send to them.
 _WEBHOOKS = (
     ("hooks.slack", r"hooks\.slack\.com/(?:services|workflows|triggers)/"),
     ("discord", r"discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/"),
@@ -241,12 +242,12 @@ _WEBHOOKS = (
 
 _QUOTE = r"""\\{0,7}["']"""
 
-#: Where to look for a name of a secret, in small letters.
+#: The stems that are searched first, in lower case, to find names of secrets.
 STEMS = r"pass|pw|secret|token|credential|authorization|cookie|key"
-#: What is one. The group ``plain`` says that its value may be a plain word.
+#: The names of secrets. If the group ``plain`` matches, the value may be a plain word.
 NAME = rf"(?ix) (?: (?P<plain> {_PLAIN} ) | {_MADE} ) {_TAIL}"
 
-# In the order in which they are tried: what knows more stands before what knows less.
+# In the order in which they are tried: the more specific kinds come first.
 NAMED = (
     Named(
         "in quotes",  # password = "…", api_key: …, os.environ["TOKEN"] = '…', password: str = "…"
@@ -291,7 +292,7 @@ NAMED = (
         plain=True,
     ),
     Named(
-        "in a list of such",  # PASSWORDS = ["…", "…"]; what is named in a mapping is none
+        "in a list of such",  # PASSWORDS = ["…", "…"]; not values with names in a mapping
         rf"""(?P<keep> {_IS} {_SIGN} [(\[{{] \s{{0,20}} )
         (?! {_KEPT} \s{{0,20}} : ) {_QUOTED} (?: \s{{0,20}} ,? \s{{0,20}} {_KEPT} ){{0,100}}+""",
         plain=True,
@@ -544,8 +545,8 @@ KINDS = (
         rf"(?P<keep>)(?<![\w.~-])(?:{'|'.join(pattern for _, pattern, _ in _MARKS)})",
     ),
     Kind("a key of Twilio's", ("sk",), r"(?P<keep>)SK[0-9a-f]{32}(?!\w)(?<!\w.{34})"),
-    # Whoever's: a short word, and then letters of both sizes and digits in a row. Dask's own keys
-    # have small ones alone.
+    # Tokens of unknown origin: a short word, then a run of upper and lower case letters and digits.
+    # Dask's own keys contain only lower case letters.
     Kind(
         "a token, by its shape",
         ("_", "-"),

@@ -132,8 +132,8 @@ def tap(take: Callable[[logging.LogRecord], None]) -> Callable[[], None]:
     process = os.getpid()
 
     def take_here(record: logging.LogRecord) -> None:
-        # Not in a forked process, which does not send records, and in which a lock of ours may be
-        # held for ever.
+        # Not in a forked process, which sends no records, and where a lock of ours may never be
+        # released.
         if os.getpid() == process:
             take(record)
 

@@ -1,4 +1,4 @@
-"""How long to wait after a failure before sending again."""
+"""Computes how long to wait after a failure before sending again."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _STARTED_AT = time.time() - time.monotonic()
 
 
 class Sender:
-    """Sends cleared snapshots to the service: :meth:`send` in a thread of its own.
+    """Sends filtered snapshots to the service. :meth:`send` runs in a thread of its own.
 
     ``first_answer`` is set once the first heartbeat was accepted or has failed. ``problem`` says
     what is wrong and what to do; it is None while all is well. ``obey`` is called with the commands

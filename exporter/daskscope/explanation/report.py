@@ -79,9 +79,9 @@ class Explanation:
     """The data that a cluster sends, as shown by :func:`daskscope.explain`.
 
     ``problem`` says why nothing is sent, if so. ``destinations`` are the addresses by the kind of
-    data. ``busy_by`` says what work keeps the cluster from being closed as idle. ``bytes`` and
-    ``gzip`` are the sizes of all bodies together, ``scrubbed`` is the number of secrets that were
-    replaced. Printing it shows everything; its repr is an overview.
+    data. ``busy_by`` describes the work because of which the cluster is not closed as idle.
+    ``bytes`` and ``gzip`` are the sizes of all bodies together, ``scrubbed`` is the number of
+    secrets that were replaced. Printing it shows everything; its repr is an overview.
     """
 
     problem: str | None = None

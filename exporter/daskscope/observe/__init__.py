@@ -1,1 +1,1 @@
-"""What the scheduler did, as plain counters and records. No I/O, no OpenTelemetry."""
+"""Counts and records what the scheduler does. No I/O, no OpenTelemetry."""

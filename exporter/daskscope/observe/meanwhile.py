@@ -1,4 +1,4 @@
-"""What the cluster did between any two moments: computations may end between two heartbeats.
+"""Tracks what the cluster did between any two moments: computations may end between heartbeats.
 
 The event loop notes totals and maxima at Dask's ticks. It notes the threads' time only when the
 number of threads, idle or paused ones has changed: between two notes the time grows evenly.

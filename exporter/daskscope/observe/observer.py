@@ -1,6 +1,6 @@
 """Connects all counters to the plugin's hooks, and takes snapshots of the counters.
 
-Over 400 lines: all of it is lines that connect, and what a hook sets off stands in one place.
+Over 400 lines: it only connects parts, and all effects of a hook are in one place.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ class Observer:
         if phase == "stop":
             self._computations.cancel_all()
         self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
-        # Workers' heartbeats may be late, and report what they did only in the next one.
+        # Workers' heartbeats may be late, so what workers did may be reported an interval later.
         self._meanwhile.lag = 2 * self._beats.interval
         waited, self._unrunnable.seen = self._unrunnable.seen, set()
         self._computations.waited(waited)

@@ -1,4 +1,4 @@
-"""How long a cluster has been idle, and what keeps it busy.
+"""Measures how long a cluster has been idle, and finds what keeps it busy.
 
 Dask's own measure, ``Scheduler.check_idle``, does not serve: it uses the wall clock, which may
 jump; it counts the time while the first workers still start; and the call itself may close the

@@ -1,4 +1,4 @@
-"""What clients refuse to send although the settings in force, those of another client, allow it.
+"""Stores the opt-outs of clients whose settings are not in force.
 
 A client's opt-out applies to its own computations. It applies to all data whose client is not
 known, such as the workers' profile.

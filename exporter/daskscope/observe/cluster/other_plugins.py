@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distributed.scheduler import Scheduler
 
-#: Frisky, a scheduler of its own that ``frisky.hijack`` puts into Dask's: the name of its plugin.
+#: The name of the plugin of Frisky, a separate scheduler that ``frisky.hijack`` puts into Dask's.
 FRISKY = "frisky-scheduler"
 
 #: Seconds for which a plugin's report of work holds. Frisky reports every five seconds.

@@ -121,7 +121,7 @@ class Computation:
         self.annotations: dict[str, str] = {}
         self.graph_bytes: int | None = 0
         self.started_at = now
-        #: What the cluster does while it runs.
+        #: The cluster's activity while the computation runs.
         self.stretch = stretch
         #: Seconds in which some of its tasks could run on no worker, and what these tasks require.
         self.unrunnable_seconds = 0.0

@@ -93,8 +93,9 @@ class Computations:
         #: Computations with active tasks by user: those that run, and ended ones whose lost results
         #: are computed again.
         self.users_running: Counter[str] = Counter()
+        # By the line of code that sent them: those that run.
         self._joinable: dict[Hashable, Computation] = {}
-        # By the line of code that sent them: those of whose tasks none was seen active yet.
+        # Likewise, those of whose tasks none was seen active yet.
         self._arrived: dict[Hashable, Computation] = {}
         # Likewise, those whose tasks have ended and that may resume.
         self._ended: dict[Hashable, Computation] = {}

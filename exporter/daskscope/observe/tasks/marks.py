@@ -1,4 +1,4 @@
-"""How many of a computation's tasks had ended at which time, in a bounded number of marks."""
+"""Stores when how many of a computation's tasks had ended, in a bounded number of marks."""
 
 from __future__ import annotations
 

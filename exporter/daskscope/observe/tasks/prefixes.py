@@ -86,7 +86,7 @@ class PrefixTotals:
 class PrefixRow:
     """The totals of one prefix at one moment.
 
-    ``durations`` is as in ``protocol.TaskGroup``, ``duration_seconds`` the sum of what it counts.
+    ``durations`` is as in ``protocol.TaskGroup``; ``duration_seconds`` is the sum of the durations.
     """
 
     prefix: str

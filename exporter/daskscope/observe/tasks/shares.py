@@ -1,4 +1,4 @@
-"""How much of a computation each worker did, compared with the usual time of the same runs."""
+"""Adds up each worker's part of a computation, and compares it with the usual time of the runs."""
 
 from __future__ import annotations
 

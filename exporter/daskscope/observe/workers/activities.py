@@ -1,4 +1,4 @@
-"""What the threads of all workers did, by prefix and activity: rows that add up to their time.
+"""The time of all workers' threads by prefix and activity, in rows that add up to all of it.
 
 All times are thread-seconds. Each worker has as many threads as Dask reports, from its arrival
 until it leaves.
