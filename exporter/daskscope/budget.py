@@ -94,7 +94,7 @@ def assert_budget(
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a run, None where there is none. ``slower`` is a share of the usual time."""
+    """The limits of a run; None means no limit. ``slower`` is a share of the usual time."""
 
     seconds: float | None = None
     cost: float | None = None

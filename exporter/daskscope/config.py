@@ -62,9 +62,7 @@ class Settings:
     scrub: tuple[str, ...]
 
     def can_report(self) -> bool:
-        """Return whether data has a destination: there is a token for a service, or only OTLP is
-        sent.
-        """
+        """Return whether data has a destination: a service with a token, or OTLP only."""
         return self.otlp_only or self.token is not None
 
 

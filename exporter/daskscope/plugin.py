@@ -49,9 +49,7 @@ class Plugin(SchedulerPlugin):
         self._started = False
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin to observe. There is no await, so that two concurrent registrations cannot both be
-        first.
-        """
+        """Begin to observe. Without await, so that two concurrent registrations do not collide."""
         if self._started:
             return
         self._started = True

@@ -80,9 +80,7 @@ _NO_CAUSE = "[no cause of this exception was sent, and it may have had one]"
 
 
 class Privacy:
-    """Filters snapshots by the settings of the client that registered first, and by the opt-outs of
-    all other clients.
-    """
+    """Filters snapshots by the settings in force, and by the opt-outs of all other clients."""
 
     def __init__(self, settings: Settings, refusals: OptOuts, drops: Counter[str]) -> None:
         self._drops = drops
@@ -136,9 +134,7 @@ class Privacy:
         return guarded(self._drops, otherwise, clear, *texts, **options)
 
     def _wants(self, switch: str, computation: str | None) -> bool:
-        """Return whether data of ``switch`` is sent for a computation; for None, whether it is for
-        all.
-        """
+        """Return whether data of ``switch`` is sent for a computation; None means for all."""
         wanted: bool = getattr(self._settings, switch)
         return wanted and not self._refusals.by_owner_of(computation, switch)
 

@@ -33,8 +33,7 @@ def send_context_with_graphs(client: Client, drops: MutableMapping[str, int]) ->
 def activate_in_tasks(
     scheduler: Scheduler, ready: Callable[[], None], drops: MutableMapping[str, int]
 ) -> Callable[[], None]:
-    """Make present and future workers activate the context of each task. Return a function to stop
-    it.
+    """Make all workers activate the context of each task. Return a function to stop it.
 
     Neither waits: the workers get the plugin in the background. ``ready`` is called on the event
     loop once they have it.

@@ -86,9 +86,7 @@ class Registration:
         return f"<daskscope: {self.url or _OTLP_ONLY}{self._notes('; ')}>"
 
     def __await__(self) -> Generator[None, None, Registration]:
-        """Return itself, so that an asynchronous program can await it even if daskscope is
-        disabled.
-        """
+        """Return itself: an asynchronous program awaits it, even if daskscope is disabled."""
         return self
         yield  # makes this a generator
 

@@ -92,9 +92,7 @@ class Scrubber:
         return without_middle(self.scrub(text, 20 * limit, code=code), limit)
 
     def scrub_named(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return short ``texts`` and their names without secrets; a text whose name means a secret
-        is replaced.
-        """
+        """Return short ``texts`` by name, without secrets, and without texts named as secrets."""
         return {
             self.scrub(name, MAX_NAME): SCRUBBED
             if names_a_secret(name)

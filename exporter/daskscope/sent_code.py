@@ -31,8 +31,7 @@ def texts_of(*modules: ModuleType) -> tuple[str, ...]:
 
 
 def sent(texts: tuple[str, ...], name: str, **arguments: Any) -> bytes:
-    """Return a pickle, as Dask sends plugins, that runs ``texts`` and calls ``name`` with
-    ``arguments``.
+    """Return a pickle that runs ``texts`` and calls ``name`` with ``arguments``.
 
     Raises
     ------

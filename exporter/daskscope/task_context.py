@@ -112,9 +112,7 @@ class TaskContext(WorkerPlugin):
     """
 
     def setup(self, worker: Worker) -> None:
-        """Wrap the methods that receive tasks and, if OpenTelemetry is installed, those that run
-        them.
-        """
+        """Wrap the method that receives tasks and, with OpenTelemetry, those that run them."""
         self._active = True
         contained = Contained()
         # By the name of a method: the worker's own attribute before, and our replacement.

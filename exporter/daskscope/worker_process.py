@@ -131,8 +131,7 @@ class WorkerProcess(WorkerPlugin):
 
 
 def _stream_of(connection: Any) -> Any:
-    """Return the Tornado stream of a connection: TCP or TLS, an accepted WebSocket, or an opened
-    one.
+    """Return a connection's Tornado stream: of TCP, TLS, or a WebSocket of either side.
 
     Raise AttributeError for other connections.
     """
@@ -178,9 +177,7 @@ class Transfers:
 
 
 def begun_beside(server: Any, passive: Collection[str]) -> int:
-    """Return how many operations a server of Dask's has handled, other than ``passive`` ones and
-    daskscope's own.
-    """
+    """Return how many operations a Dask server has begun, without ``passive`` and our own ones."""
     # Dask counts operations for its dashboard, and moves counts from one component to the next as
     # they age, so their sum is the total.
     found = 0.0

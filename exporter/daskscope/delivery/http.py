@@ -46,8 +46,7 @@ class Session(requests.Session):
     """
 
     def __init__(self, overdue: float, max_answer: int = MAX_ANSWER) -> None:
-        """A request is overdue after ``overdue`` seconds, which must exceed the sum of its
-        timeouts.
+        """A request is overdue after ``overdue`` seconds: more than the sum of its timeouts.
 
         ``max_answer`` is in bytes.
         """
@@ -172,9 +171,7 @@ class _Adapter(HTTPAdapter):
         return manager
 
     def close(self) -> None:
-        """Close all connections now: urllib3 would leave open those of answers that are still
-        referenced.
-        """
+        """Close all connections now: urllib3 would leave those of referenced answers open."""
         for manager in (self.poolmanager, *self.proxy_manager.values()):
             for key in manager.pools.keys():  # noqa: SIM118 # it cannot be iterated over
                 pool = manager.pools.get(key)

@@ -20,9 +20,7 @@ VERSION = "$.protocol"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something was not delivered. ``text`` includes what to do, ``then`` what happens to the
-    data.
-    """
+    """Why something was not delivered. ``text`` includes what to do, ``then`` the data's fate."""
 
     kind: str
     text: str

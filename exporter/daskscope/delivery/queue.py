@@ -92,9 +92,7 @@ class _Rows:
             self._settled.add(key)
 
     def make_room(self) -> tuple[int, int]:
-        """Drop the oldest rows beyond the limits; return how many are lost, and how many are
-        spooled.
-        """
+        """Drop the oldest rows beyond the limits; return how many are lost, how many spooled."""
         lost = spooled = 0
         while len(self._rows) > self.kind.limit or self._bytes > self.kind.limit_bytes:
             oldest = next(iter(self._rows))
@@ -237,9 +235,7 @@ class DeliveryQueue:
         )
 
     def acknowledge(self, beat: protocol.Heartbeat, code_wanted: Iterable[str] = ()) -> None:
-        """Remove the rows of ``beat``, which the service has stored, and queue the code that it
-        wants.
-        """
+        """Remove the rows of ``beat``, which the service has stored; queue the code it wants."""
         for rows in (*self._kinds, self._wanted):
             rows.remove(getattr(beat, rows.kind.field))
         for computation in beat.computations:

@@ -120,9 +120,7 @@ class Sender:
         return False
 
     def is_due(self) -> bool:
-        """Return, once after each failure, whether to retry now: the next heartbeat may be an hour
-        away.
-        """
+        """Return, once after each failure, whether to retry before the next heartbeat."""
         if not self._retry_waits or not self._backoff.is_over():
             return False
         self._retry_waits = False

@@ -61,8 +61,7 @@ class SpoolWorker:
         self._hand_over(self._write)
 
     def keep_before_exit(self, timeout: float) -> None:
-        """Write waiting rows before the process ends, and wait for that, at most ``timeout``
-        seconds.
+        """Write waiting rows before the process ends, and wait up to ``timeout`` seconds.
 
         It does nothing in a forked process, which lacks the thread and must not wait for a lock.
         """
@@ -77,9 +76,7 @@ class SpoolWorker:
             self._warn_of_the_end()
 
     def clear(self) -> None:
-        """Remove the spooled data, because it was delivered; or deliver it, if memory lacked a
-        part.
-        """
+        """Remove the spooled data, which was delivered; or deliver it, if memory lacked a part."""
         self._hand_over(self._clear)
 
     def claim(self) -> None:

@@ -31,9 +31,7 @@ from daskscope.scrubbing import SCRUBBED, Scrubber
 
 @dataclass(frozen=True)
 class OwnNumbers:
-    """A plugin's counts of its own sending: failed requests by kind of data, and the length of each
-    queue.
-    """
+    """A plugin's own numbers: failed requests by kind of data, and the length of each queue."""
 
     send_failures: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)

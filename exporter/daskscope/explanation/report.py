@@ -45,8 +45,7 @@ ALWAYS = "always"
 
 @dataclass(frozen=True)
 class Part:
-    """The data that one switch sends. ``bytes`` and ``gzip`` are sizes, before and after
-    compression.
+    """The data that one switch sends; its ``bytes``, and ``gzip``, its bytes compressed.
 
     ``sends`` holds that data by its kind (``heartbeat``, ``metrics``, ``traces``, ``logs``). It is
     empty if the switch is off, or if there is no such data now. The same data may be in two parts:
@@ -174,8 +173,7 @@ class Explanation:
 def explain(
     settings: Settings, observed: Observed, own: OwnNumbers, refusals: OptOuts
 ) -> Explanation:
-    """Return the data of ``observed`` that is sent with ``settings`` and clients' opt-outs
-    ``refusals``.
+    """Return the data of ``observed`` that is sent with ``settings`` and opt-outs ``refusals``.
 
     ``own`` are the plugin's numbers. It takes long: do not call it on an event loop.
     """

@@ -26,9 +26,7 @@ MUCH_LONGER = 0.1
 
 
 class Spent(NamedTuple):
-    """Thread-seconds so far: of all threads, of threads without a task, and of paused workers'
-    threads.
-    """
+    """Thread-seconds so far: of all threads, of those without a task, and of paused ones."""
 
     whole: float
     idle: float
@@ -230,9 +228,7 @@ class Stretch:
         self._ended_at, self._final = None, False
 
     def settled(self) -> bool:
-        """Return whether it has ended, and heartbeats have reported all that workers did until
-        then.
-        """
+        """Return whether it has ended, and heartbeats have reported everything until then."""
         return self._ended_at is not None and monotonic() > self._ended_at + self._meanwhile.lag
 
     def has_more(self) -> bool:

@@ -217,8 +217,7 @@ def _is_of_word(character: str) -> bool:
 
 
 def kind_of(task: TaskState) -> tuple[str, str] | None:
-    """Return what tasks of one group with the same name as ``task`` share: function module and
-    name.
+    """Return the module and name of the function of ``task``, as equal tasks share them.
 
     Return None if finding the name takes a closer look.
     """

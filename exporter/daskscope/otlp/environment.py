@@ -88,9 +88,7 @@ class OTLPEnvironment:
         self.sessions: dict[Signal, HttpTransport | GrpcTransport] = {}
 
     def exporter(self, signal: Signal) -> Any:
-        """Return an exporter of the SDK; None if the signal is not sent. Raises what the SDK
-        raises.
-        """
+        """Return the SDK's exporter; None if the signal is not sent. May raise the SDK's errors."""
         return self._made(signal) if self.goes_somewhere(signal) else None
 
     def _made(self, signal: Signal) -> Any:
@@ -121,9 +119,7 @@ class OTLPEnvironment:
         return self._variable(signal, "ENDPOINT") is not None
 
     def goes_somewhere(self, signal: Signal) -> bool:
-        """Return whether a signal is sent at all: with ``otlp.only``, only to an endpoint of its
-        own.
-        """
+        """Return whether a signal is sent at all: with ``otlp.only``, only with an endpoint."""
         return self.is_elsewhere(signal) or not self._settings.otlp_only
 
     def in_force(self, settings: Settings) -> Settings:

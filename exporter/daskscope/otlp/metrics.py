@@ -253,8 +253,7 @@ class _Starts:
 
 
 class _OfSnapshot(MetricExporter):
-    """Exports points with the times of the snapshot that they were read from, and adds the task
-    duration histogram.
+    """Exports points with their snapshot's times, and adds the task duration histogram.
 
     The SDK gives a point the time of collection, up to an interval after the snapshot. A counter
     would then grow by two intervals in one, and not at all in the next. The SDK also starts a
@@ -302,9 +301,7 @@ class _OfSnapshot(MetricExporter):
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def _at(self, at: int, metric: Metric) -> Metric:
-        """Return ``metric`` with the time ``at``, in nanoseconds, and start times on all its
-        points.
-        """
+        """Return ``metric`` with the time ``at``, in nanoseconds, and start times on its points."""
         data = metric.data
         if not isinstance(data, Sum | Gauge):
             return metric

@@ -87,9 +87,7 @@ class Delivery:
             session.give_up()
 
     def send_totals(self, export: Callable[[], Any]) -> bool:
-        """Send metrics, unless a pause after a failure is not over. Return whether they were
-        accepted.
-        """
+        """Send metrics, except in a pause after a failure. Return whether they were accepted."""
         if self._is_a_copy() or "metrics" in self._gone:
             return False
         wanted = self._backoff["metrics"].is_over()
@@ -102,9 +100,7 @@ class Delivery:
         items: Sequence[Any],
         export: Callable[[Sequence[Any]], Any],
     ) -> bool:
-        """Send items, with retries if these may help. If they fail, count the items as dropped
-        ``what``.
-        """
+        """Send items, with retries if these may help; count lost items as dropped ``what``."""
         if self._is_a_copy():
             return False
         given_up = time.monotonic() + GIVE_UP_AFTER

@@ -142,9 +142,7 @@ class Traces:
         opened.groups[group.name] = group
 
     def _allowed(self, ended: Sequence[Traced], now: float) -> list[dict[str, list[TaskSample]]]:
-        """Return the samples that get a span, by group: the most important of all computations that
-        ended.
-        """
+        """Return the samples that get a span, by group: the most important of all that ended."""
         chosen = [
             (sample.exception is None, rank, index, group, sample)
             for index, traced in enumerate(ended)

@@ -220,9 +220,7 @@ class Shutdowns:
             self._carriers.pop(asked.id, None)
 
     async def _wait_for_grace(self, asked: _Asked) -> str | None:
-        """Announce a shutdown and wait for its grace. Return the cluster's work that stops it, or
-        None.
-        """
+        """Announce a shutdown and wait for its grace. Return the work that stops it, or None."""
         work = await self._work(asked)
         if work is None:
             self._announce(asked)

@@ -32,9 +32,7 @@ class Clients:
         self._since: dict[str, float] = {}
 
     def rows(self) -> tuple[protocol.ConnectedClient, ...]:
-        """Return a row of each client that is connected now; those that hold the most results come
-        first.
-        """
+        """Return rows of the connected clients; those that hold the most results come first."""
         now, known = time(), self._since
         there = [
             (name, client)

@@ -78,9 +78,7 @@ class OptOuts:
         return switch in self._of_forgotten or switch in self._of_clients.get(client, ())
 
     def in_force(self, settings: Settings) -> Settings:
-        """Return ``settings`` with profile and logs off if a client refuses them for the whole
-        cluster.
-        """
+        """Return ``settings`` with profile and logs off if any client refuses them."""
         return replace(
             settings,
             profile_transmit=settings.profile_transmit and not self.by_any("profile_transmit"),

@@ -45,9 +45,7 @@ class Users:
     """
 
     def __init__(self, of_scheduler: str | None, drops: Counter[str]) -> None:
-        """``of_scheduler`` is the user who runs the scheduler if the plugin was preloaded, else
-        None.
-        """
+        """``of_scheduler`` is the user who runs the scheduler, if the plugin was preloaded."""
         self._of_scheduler = of_scheduler
         self._drops = drops
         # By client: its user, and whether its code may be sent.

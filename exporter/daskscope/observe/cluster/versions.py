@@ -94,9 +94,7 @@ class Versions:
 def _by_package(
     among: Mapping[_Versions, int], packages: Collection[str]
 ) -> dict[str, Counter[str]]:
-    """Return, by package, how many processes have each version. Processes that reported no versions
-    are left out.
-    """
+    """Return, by package, how many processes have each version, if they reported versions."""
     found: dict[str, Counter[str]] = {package: Counter() for package in packages}
     for versions, count in among.items():
         for package, version in versions:

@@ -1,6 +1,4 @@
-"""Exceptions of tasks: equal ones form one group, and each counts once, for the task that raised
-it.
-"""
+"""Groups equal exceptions of tasks, and counts each once, for the task that raised it."""
 
 from __future__ import annotations
 
@@ -215,9 +213,7 @@ class Failures:
         return len(self._changed)
 
     def changed(self, most: int) -> list[RawFailure]:
-        """Return at most ``most`` rows that have changed since they were sent, the earliest changed
-        first.
-        """
+        """Return at most ``most`` rows that have changed since they were sent, in that order."""
         self._note_retries()
         changed = list(islice(self._changed, most))
         for failure in changed:

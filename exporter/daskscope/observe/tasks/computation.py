@@ -174,9 +174,7 @@ class Computation:
         return group
 
     def joined_by(self, graph: Graph | None, newest: TaskState | None) -> None:
-        """Store the data of a graph that joins it. ``newest`` is one of the graph's tasks, if it
-        has any.
-        """
+        """Store the data of a graph that joins it. ``newest`` is one of the graph's tasks."""
         # A weak reference: the task may be large, and Dask may forget it at any time.
         self._newest = None if newest is None else ref(newest)
         self._joined_at = time()
@@ -191,8 +189,7 @@ class Computation:
                     self.annotations[name] = text
 
     def surely_takes(self, graph: Graph | None) -> bool:
-        """Return whether ``graph``, from the same line, joins it whatever the uncounted transitions
-        are.
+        """Return whether ``graph``, from the same line, joins it, without counting first.
 
         The current state of its newest task decides this.
         """

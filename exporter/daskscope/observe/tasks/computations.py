@@ -279,9 +279,7 @@ class Computations:
     def _rest(
         self, computation: Computation, now: float, *, given_up: bool, put_back: bool = False
     ) -> None:
-        """Note that the computation's tasks have ended. With ``put_back`` the last one will run
-        again.
-        """
+        """Note that its tasks have ended. With ``put_back`` the last one will run again."""
         computation.ended_at = now
         computation.stretch.end(now)
         self._settling.append(computation)

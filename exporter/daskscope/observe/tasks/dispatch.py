@@ -24,8 +24,7 @@ _TRACE_ENDS = len("00-") + 32
 
 
 def _is_of_trace(carried: Mapping[str, str], annotations: Mapping[str, Any]) -> bool:
-    """Return whether the context in a user's own ``annotations`` is in the same trace as
-    ``carried``.
+    """Return whether the context in a user's ``annotations`` has the same trace as ``carried``.
 
     If so, the group's span is its descendant, and may replace it.
     """

@@ -194,9 +194,7 @@ class GraphIntake:
         return graph.caller if found is None and graph is not None else found
 
     def _take_over(self, tasks: Iterable[TaskState], computation: Computation) -> list[TaskState]:
-        """Return those of ``tasks`` that belong to other computations, and forget how they ended
-        there.
-        """
+        """Return the ``tasks`` of other computations, and forget how they ended there."""
         taken = []
         for task in tasks:
             group = self._members.group_of(task)

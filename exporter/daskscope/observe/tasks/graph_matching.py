@@ -1,5 +1,4 @@
-"""Finds which tasks of an arriving graph are new, and recognizes graphs of a loop with one new
-task.
+"""Finds the new tasks of an arriving graph, and recognizes graphs of a loop with one new task.
 
 A loop that submits tasks one by one may send a hundred thousand graphs with one new task each.
 Finding the name and the computation of each takes several times as long as comparing it with the

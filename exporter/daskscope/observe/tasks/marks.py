@@ -32,8 +32,6 @@ class Marks:
             self._next = self.count + self._every
 
     def when(self, share: float) -> float | None:
-        """Return when that ``share`` of the ended tasks had ended; None if it was after the last
-        mark.
-        """
+        """Return when that ``share`` of the ended tasks had ended; None after the last mark."""
         wanted = share * self.count
         return next((at for count, at in self._marks if count >= wanted), None)

@@ -49,9 +49,7 @@ def actions_of(startstops: StartStops) -> list[Action]:
 
 
 class TaskSample(NamedTuple):
-    """One run of a task. ``exception`` is the type of exception that it raised, None if it
-    finished.
-    """
+    """One run of a task. ``exception`` is the type that it raised, None if it finished."""
 
     started_at: float
     stopped_at: float

@@ -62,9 +62,7 @@ class CallTree:
     def row(
         self, id: str, started_at: float, stopped_at: float, *, workers: int, seconds: float
     ) -> protocol.Profile:
-        """Return the heaviest calls. A call is never heavier than its caller, so no caller is
-        missing.
-        """
+        """Return the heaviest calls. No caller is missing: it is at least as heavy as a callee."""
         lines: dict[protocol.ProfileLine, int] = {}
         columns: list[tuple[int, int, int]] = []
         heap: list[tuple[int, int, int, _Call]] = []

@@ -210,9 +210,7 @@ class WorkersCpu:
 def _without_shares(
     found: list[tuple[WorkerState, _Window]], workers: Collection[WorkerState]
 ) -> list[tuple[WorkerState, _Window]]:
-    """Return ``found`` without workers whose process is busy only because many idle workers share
-    it.
-    """
+    """Return ``found`` without workers in processes that are busy only by being shared."""
     if all(worker.nanny for worker, _ in found):
         return found
     sharing = Counter((worker.host, worker.pid) for worker in workers)

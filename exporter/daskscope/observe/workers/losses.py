@@ -161,9 +161,7 @@ class Losses:
             known.lines.append(line)
 
     def _late_line(self, address: str, line: str) -> None:
-        """Store a line of a worker that has left: it logged the line before, and it arrives only
-        now.
-        """
+        """Store a line of a worker that has left: it was logged before, and arrives only now."""
         unclear = self._unclear.get(address)
         if unclear is None or unclear.cut:
             return

@@ -177,9 +177,7 @@ class Workers:
                     self._seceded_till_now[task] = worker, since
 
     def vanished(self, task: TaskState) -> None:
-        """Count the time of a task that left without reporting it: cancelled, or its worker was
-        lost.
-        """
+        """Count the time of a task that did not report it: cancelled, or its worker was lost."""
         self._from_before.pop(task, None)
         took = self._running.pop(task.key, None)
         if took is not None:
