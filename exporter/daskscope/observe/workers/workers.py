@@ -69,6 +69,7 @@ class Workers:
         self._seceded: dict[TaskState, tuple[WorkerState, float]] = {}
         # Seceded tasks that have ended since their worker last reported what it executes.
         self._seceded_till_now: dict[TaskState, tuple[WorkerState, float]] = {}
+        # Seconds of ended tasks after they seceded, by Dask's own prefix.
         self._took_apart: defaultdict[str, float] = defaultdict(float)
         # Whether threads may have become free on a worker that is not known.
         self._unclear = False
