@@ -109,7 +109,7 @@ def require(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def require_recently(scope: Scope) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Like :func:`require`, but accept a token that was valid within the last minute.
+    """Like :func:`require`, but accept a token that was looked up within the last minute.
 
     The token may have been revoked since. The view must therefore raise an exception unless
     :func:`~daskscope_service.accounts.tokens.in_force` returns True for ``flask.g.token_id``. The

@@ -201,7 +201,7 @@ def take_back(engine: Engine, caller: Caller, identifier: str) -> bool:
 
 
 def find(engine: Engine, code: str) -> Invitation | None:
-    """Return the open invitation with this code."""
+    """Return the open invitation with this code; None if there is none."""
     statement = select(*_COLUMNS).where(invitation.c.code_hash == hash_of(code), _is_open())
     with engine.connect() as connection:
         row = connection.execute(statement).first()

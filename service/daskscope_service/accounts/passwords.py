@@ -15,8 +15,8 @@ from argon2.exceptions import VerifyMismatchError
 SHORTEST = 12
 LONGEST = 1000
 
-# Of the parameters that OWASP recommends, these need the least memory (19 MiB): anyone may try to
-# sign in, on all of the service's threads at once.
+# These are the recommended parameters of OWASP that need the least memory (19 MiB): anyone may try
+# to sign in, on all of the service's threads at once.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 
 

@@ -176,7 +176,7 @@ def find(engine: Engine, session_id: str, idle: float = SECONDS) -> Session | No
 
 
 def list_of(engine: Engine, user: str, idle: float = SECONDS) -> list[Session]:
-    """Return the user's sessions, the last seen first. ``user``: their id; ``idle``: as above."""
+    """Return the user's sessions, the last seen first. ``user``: their id; ``idle``: see find."""
     now = time.time()
     statement = _IN_FORCE.where(table.c.user == user).order_by(
         table.c.last_seen_at.desc(), table.c.id_hash
@@ -202,7 +202,7 @@ def switch(engine: Engine, session: Session, workspace: str) -> bool:
 
 
 def end(engine: Engine, session_id: str) -> None:
-    """End the session of this id."""
+    """End the session with this id."""
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.id_hash == hash_of(session_id)))
 

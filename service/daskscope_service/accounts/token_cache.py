@@ -35,7 +35,7 @@ class TokenCache:
         if token is not None:
             if len(self._tokens) >= _REMEMBERED:
                 self._tokens.clear()
-            # Its use is noted now, and not again for as long as it is remembered.
+            # This use is stored now, and not again while the token is in the cache.
             remembered = replace(token, last_used_at=now)
             self._tokens[hash_of(text)] = (now + tokens.USE_NOTED_EVERY, remembered)
         return token

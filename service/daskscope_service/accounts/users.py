@@ -190,8 +190,8 @@ def give_role(
 ) -> bool:
     """Set the role of the user with this id in a workspace; return False if it does not change.
 
-    ``role`` None removes them. The workspace is created if it is missing. Tokens that can do more
-    than the role are revoked. ``actor`` sets it from ``address``.
+    ``role`` None removes the user from it. The workspace is created if it is missing. Tokens that
+    can do more than the role are revoked. ``actor`` sets it from ``address``.
     """
     here = (member.c.workspace == workspace, member.c.user == user)
     before = connection.execute(select(member.c.role).where(*here).with_for_update()).scalar()
@@ -276,7 +276,7 @@ def set_password(
 
 
 def has_password(engine: Engine, user: str) -> bool:
-    """Return whether the user of this id can sign in with a password."""
+    """Return whether the user with this id can sign in with a password."""
     with engine.connect() as connection:
         found = connection.execute(select(table.c.password_hash).where(table.c.id == user))
         return bool(found.scalar())

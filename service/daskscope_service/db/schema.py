@@ -1,4 +1,4 @@
-"""The tables of the service. Rows of heartbeats have the columns that ``daskscope.protocol`` says.
+"""The tables of the service. ``daskscope.protocol`` declares the columns of heartbeats' rows.
 
 Times are seconds since the Unix epoch, UTC. Ids are text. Whole numbers have 64 bits, as on the
 wire. Every row of user data has its workspace first in its key, so that no query can reach another

@@ -84,7 +84,7 @@ class Scope:
     def called(self, asked: str) -> tuple[str, ...]:
         """Return the ids of the clusters that have the id or the name ``asked``.
 
-        Of a name, these are the newest :data:`MOST_OF_A_NAME`. If there is no such cluster, return
+        For a name, these are the newest :data:`MOST_OF_A_NAME`. If there is no such cluster, return
         ``asked``: there may be spans or log records of it.
         """
         query = self.select(cluster, cluster.c.id)
@@ -98,7 +98,8 @@ class Scope:
         """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``.
 
         A value that cannot be decrypted is None. The row then has ``unreadable``, a dictionary that
-        says why, by column. With ``without_code``, so it is with columns that may contain code.
+        says why, by column. With ``without_code``, columns that may contain code are treated the
+        same.
         """
         hidden = _sealed(query) - _NO_CODE if self.without_code else frozenset()
         rows = self.connection.execute(query)

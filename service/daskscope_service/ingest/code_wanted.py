@@ -38,7 +38,7 @@ class CodeWanted:
     ) -> list[tuple[str, ...]]:
         """Return, for each workspace and a heartbeat's hashes, those whose code is not stored.
 
-        Of more than :data:`MOST_HASHES` in a heartbeat, only so many are looked up.
+        At most :data:`MOST_HASHES` of one heartbeat are looked up.
 
         Call this only once the heartbeats are committed. Unused code is removed after a second look
         at the computations (:mod:`daskscope_service.retention.code`), which must see them.

@@ -47,8 +47,8 @@ SMALL_BYTES = 64 * 1024
 _NEWS = 86400.0
 
 #: Seconds by which the number of a heartbeat may be ahead of the service's clock. Schedulers number
-#: heartbeats by the milliseconds of their own clock. Of those further ahead, the last one to arrive
-#: wins: otherwise rows would stay as they are once such a clock is set right.
+#: heartbeats by the milliseconds of their own clock. If numbers are further ahead, the last
+#: heartbeat to arrive wins: otherwise rows would never change again once such a clock is set right.
 _NUMBER_AHEAD = 600.0
 
 #: How deeply a heartbeat that is corrected may be nested: the protocol needs a tenth of it.
@@ -185,7 +185,7 @@ class BeatStore:
     def keep(
         self, text: bytes, workspace: str, now: float, token: str, parsed: Corrected | None = None
     ) -> tuple[Corrected, tuple[str, ...]]:
-        """Store the heartbeat in ``text``, JSON, for good.
+        """Store the heartbeat in ``text``, JSON, and return once it is committed.
 
         ``now`` is the service's clock, ``token`` the id of the token of ``workspace`` that it came
         with, ``parsed`` the result of :func:`parse`, if that was called. Return the heartbeat as it

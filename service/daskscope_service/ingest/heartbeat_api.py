@@ -59,7 +59,7 @@ class Answers:
         self._turns = turns
 
     def to(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes:
-        """Store a heartbeat for good, and return the service's reply to its cluster as JSON.
+        """Store a heartbeat permanently, and return the service's reply to its cluster as JSON.
 
         ``encoding`` is one of :data:`~daskscope_service.ingest.body.ENCODINGS`. The heartbeat came
         with the ``token`` of this id, of the ``workspace``. Raises Problem, or what the writer

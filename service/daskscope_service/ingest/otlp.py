@@ -1,6 +1,6 @@
 """What OTLP's signals have in common; stores spans and log records.
 
-Of a resource, only its cluster (``dask.cluster.id``) is stored: the heartbeat has its other
+A resource is stored as its cluster (``dask.cluster.id``) only: the heartbeat has its other
 attributes. Data that is sent twice is stored once.
 """
 
@@ -71,7 +71,7 @@ class SpanStore:
         self._upsert = _upsert(engine, schema.span)
 
     def keep(self, request: ExportTraceServiceRequest, workspace: str) -> Outcome:
-        """Store the spans of ``request`` for good. Raises what :meth:`Writer.write` raises."""
+        """Store the spans of ``request`` permanently. Raises what :meth:`Writer.write` raises."""
         rows: list[tuple[Any, ...]] = []
         rejected, latest = 0, latest_nanoseconds()
         for group in request.resource_spans:
@@ -98,7 +98,7 @@ class LogStore:
             self._keyed = hasher(connection)
 
     def keep(self, request: ExportLogsServiceRequest, workspace: str) -> Outcome:
-        """Store the records of ``request`` for good. Raises what :meth:`Writer.write` raises."""
+        """Store the records of ``request`` permanently. Raises what :meth:`Writer.write` raises."""
         rows: list[tuple[Any, ...]] = []
         rejected, latest = 0, latest_nanoseconds()
         for group in request.resource_logs:

@@ -1,7 +1,7 @@
 """Turns OTLP metrics into rows: a point is a series' id, a time in milliseconds and a number.
 
-Of a histogram, the count, the sum and each bucket are separate series; a bucket counts all values
-at or below its bound, as in Prometheus.
+The count, the sum and each bucket of a histogram are separate series; a bucket counts all values at
+or below its bound, as in Prometheus.
 
 Over 400 lines: each kind of metric is read in its own way, and all share the checks of points.
 """
@@ -142,7 +142,7 @@ class MetricStore:
         )
 
     def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Outcome:
-        """Store the points of ``request`` for good; this may change ``request``.
+        """Store the points of ``request`` permanently; this may change ``request``.
 
         Raises what :meth:`Writer.write` raises.
         """

@@ -43,7 +43,7 @@ def _patrol(engine: Engine, name: str, silent_after: float) -> int:
     with engine.connect() as connection:
         ones = _policies(connection, name)
         idle = _idle_for(connection, name, min(one.after for one in ones)) if ones else []
-    random.shuffle(idle)  # so that each gets its turn, wherever a round ends
+    random.shuffle(idle)  # random, as a round may end before the last
     for cluster_id in idle:
         for one in ones:
             with engine.connect() as connection:

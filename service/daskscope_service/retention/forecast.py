@@ -57,7 +57,7 @@ _FINER = {"series-full": None, "series-5min": "series-full", "series": "series-5
 class Forecast:
     """``rows`` will be removed, with about ``bytes``; ``more``: there are more than that.
 
-    Of the kind ``clusters``, only the clusters themselves are counted, not their other data.
+    For the kind ``clusters``, only the clusters themselves are counted, not their other data.
     """
 
     rows: int = 0

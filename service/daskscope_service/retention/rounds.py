@@ -1,6 +1,6 @@
 """Rounds that remove old data, in the background or by a command.
 
-Of all processes that share a database, only one does so at a time.
+Only one of the processes that share a database does so at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes time series coarser: one point per bucket of time instead of many.
 
-Of a counter, the last total in a bucket stays. If the counter was restarted, the points before and
-after that stay too, so that its growth does not change. So does its very first point. Of a gauge,
+For a counter, the last total in a bucket stays. If the counter was restarted, the points before and
+after that stay too, so that its growth does not change. So does its very first point. For a gauge,
 the mean replaces the last point of a bucket. Doing it twice changes nothing.
 """
 

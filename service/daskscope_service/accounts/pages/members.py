@@ -20,7 +20,7 @@ from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("members_page", __name__)
 
-#: How many members are shown at once.
+#: How many members a page shows.
 _SHOWN = 100
 
 
