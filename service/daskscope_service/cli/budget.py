@@ -1,4 +1,4 @@
-"""``daskscope budget``: fails where a computation took more than is allowed, for CI."""
+"""``daskscope budget``: fails if a computation took more than is allowed, for CI."""
 
 from __future__ import annotations
 
