@@ -142,6 +142,8 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
         ("", {"LSB_JOBNAME": "/jobs/fit.sh --key s3cr3t"}, "text", "fit.sh"),
         ("", {"AIRFLOW_CTX_DAG_ID": "password=hunter2x"}, "file", f"password={SCRUBBED}"),
         ("name='by-dask'", {}, "file", "by-dask"),
+        ("name='prod.0123456789abcdef0123456789abcdef'", {}, "file", "train_model.py"),
+        ("name='20261129'", {}, "file", "20261129"),
     ],
     ids=[
         "script",
@@ -156,6 +158,8 @@ def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:
         "command line",
         "secret",
         "named",
+        "of Dask Gateway on Kubernetes",
+        "date",
     ],
 )
 def test_a_cluster_that_nobody_named_has_the_name_of_its_program(

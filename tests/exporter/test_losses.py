@@ -140,7 +140,7 @@ def test_a_worker_that_is_killed_died_with_its_tasks(
     del futures
 
 
-@pytest.mark.parametrize("system", ["SLURM", "HTCondor"])
+@pytest.mark.parametrize("system", ["SLURM", "HTCondor", "PBS", "LSF", "Kubernetes"])
 def test_a_lost_worker_says_in_which_job_it_ran(
     recorder: Recorder, tmp_path: Path, system: str
 ) -> None:
@@ -156,6 +156,20 @@ def test_a_lost_worker_says_in_which_job_it_ran(
             {"slurm.job.id": "4711", "slurm.job.name": f"fit password={SCRUBBED}"},
         ),
         "HTCondor": ({"_CONDOR_JOB_AD": str(job)}, {"htcondor.job.id": "12.3"}),
+        "PBS": ({"PBS_JOBID": "7.head", "PBS_O_PATH": MARKER}, {"pbs.job.id": "7.head"}),
+        "LSF": (
+            {"LSB_JOBID": "815", "LSB_JOBNAME": f"fit --key {MARKER}"},
+            {"lsf.job.id": "815", "lsf.job.name": "fit"},
+        ),
+        "Kubernetes": (
+            {
+                "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+                "POD_NAME": "worker-x7",
+                "POD_NAMESPACE": "team",
+                "POD_SECRET": MARKER,
+            },
+            {"k8s.pod.name": "worker-x7", "k8s.namespace.name": "team"},
+        ),
     }[system]
     # As of dask-jobqueue: each worker in a job of its own, the scheduler in none.
     with (

@@ -42,6 +42,11 @@ LISTS: dict[str, tuple[Callable[..., list[Any]], Any]] = {
     "exceptions": (daskscope.list_exceptions, api_types.ExceptionGroup),
     "events": (daskscope.list_events, api_types.Event),
 }
+#: Those that the command has, and those that the service makes of what clusters sent.
+_ALL_LISTS = LISTS | {
+    "findings": (daskscope.list_findings, api_types.Finding),
+    "jobs": (daskscope.list_jobs, api_types.Job),
+}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,20 @@ def test_items_have_the_fields_of_their_type_and_aware_times(name: str) -> None:
     assert set(empty.columns) >= set(frame.columns)
     time = next(field for field in rows[0] if field == "at" or field.endswith("_at"))
     assert str(frame[time].dtype).endswith("UTC]")
+
+
+@pytest.mark.parametrize("name", _ALL_LISTS)
+def test_a_table_of_nothing_has_the_columns_of_its_type(name: str, filled: ServiceProcess) -> None:
+    empty = filled.token(scopes=["read"], workspace="a-workspace-without-data")
+    ask, kind = _ALL_LISTS[name]
+    with dask.config.set({"daskscope.token": empty}):
+        rows = ask()
+
+    frame = pd.DataFrame(rows, columns=list(kind.__annotations__))
+
+    assert rows == []
+    assert set(kind.__annotations__) >= kind.__required_keys__
+    assert frame[next(iter(kind.__required_keys__))].empty
 
 
 def test_tags_that_are_called_like_times_stay_as_they_are() -> None:

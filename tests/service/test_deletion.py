@@ -216,6 +216,31 @@ def test_a_deleted_cluster_leaves_the_others(service: ServiceProcess) -> None:
     assert "no data of a cluster 'of-ada' in the workspace default" in done.stderr
 
 
+def test_a_cluster_is_chosen_by_the_name_that_pages_show_unless_several_have_it(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    plant(service)
+    twins = [make_cluster(id, name="twin") for id in ("one", "two")]
+    for twin in twins:
+        assert post_beat(service.url, service.token(), make_beat(twin)).ok
+    where, folder = service.database_options, tmp_path / "export"
+    renamed = make_cluster("plain-id", name="nightly.py")
+    assert post_beat(service.url, service.token(), make_beat(renamed)).ok
+
+    exported = daskscope("export", folder, "--cluster", "nightly.py", "--only", "cluster", *where)
+    deleted = daskscope("delete", "--cluster", "nightly.py", "--yes", *where)
+    several = daskscope("delete", "--cluster", "twin", "--yes", *where)
+
+    assert exported.returncode == 0, exported.stderr
+    rows = [json.loads(line) for line in (folder / "cluster.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["plain-id"]
+    assert "cluster plain-id has in the workspace default:" in deleted.stdout
+    assert several.returncode == 2
+    assert "several clusters in the workspace default are called 'twin'" in several.stderr
+    for twin in twins:
+        assert twin.id in several.stderr
+
+
 def test_no_byte_of_a_deleted_user_is_left_in_the_files(local_service: ServiceProcess) -> None:
     plant(local_service)
     folder = local_service.data_dir

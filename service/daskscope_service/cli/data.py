@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines of progress.
 _SAY_EVERY = 2.0
+#: Ids that an error names.
+_IDS_SHOWN = 10
 
 
 class _Moment(click.ParamType[float]):
@@ -68,7 +70,7 @@ class _Moment(click.ParamType[float]):
     help='Only data from this time on: 2026-01-31, or "7 days" for 7 days ago.',
 )
 @click.option("--until", type=_Moment(), help="Before this time.")
-@click.option("--cluster", help="Only data of the cluster with this id.")
+@click.option("--cluster", help="Only data of the cluster with this name or id.")
 @click.option("--user", help="Only data of this user, by the name in clusters and computations.")
 @click.option("--workspace", default="default", show_default=True)
 @settings_options("data_dir", "database_url")
@@ -117,12 +119,13 @@ def export(
     for name in names:
         if directory != "-" and (folder / f"{name}.{form}").exists():
             raise click.UsageError(f"{folder} already has a {name}.{form}; name another folder")
-    whose = Whose(workspace, cluster=cluster, user=user)
-    choice = Choice(whose, since or 0.0, float("inf") if until is None else until)
-    if choice.since >= choice.until:
+    since, until = since or 0.0, float("inf") if until is None else until
+    if since >= until:
         raise click.UsageError("--since is not before --until, so no data would be exported")
     with database(options) as (_, engine), _writing_to(directory):
         check_workspace(engine, workspace)
+        whose = Whose(workspace, cluster=_cluster_id(engine, workspace, cluster), user=user)
+        choice = Choice(whose, since, until)
         if (cluster or user) is not None and not some_of(engine, whose):
             raise click.ClickException(_nothing_of(engine, whose))
         if directory != "-":
@@ -180,7 +183,7 @@ class _Unclosed:
 
 
 @click.command("delete")
-@click.option("--cluster", help="The id of a cluster: deletes everything that it sent.")
+@click.option("--cluster", help="The name or the id of a cluster: deletes everything that it sent.")
 @click.option("--user", help="A user, by the name in clusters and computations.")
 @click.option("--workspace", default="default", show_default=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -214,6 +217,7 @@ def delete(
         from daskscope_service.retention.throttle import Throttle
 
         check_workspace(engine, workspace)
+        cluster = _cluster_id(engine, workspace, cluster)
         whose = Whose(workspace, cluster=cluster, user=user)
         pace = Throttle(0.5)
         found = deletion.count(engine, whose)
@@ -270,13 +274,30 @@ def _give_back(engine: Engine, pace: Throttle) -> None:
         )
 
 
+def _cluster_id(engine: Engine, workspace: str, cluster: str | None) -> str | None:
+    """Return the id of the cluster with this id or name. Raises a usage error for several."""
+    from daskscope_service.db.scope import Scope
+
+    if cluster is None:
+        return None
+    with engine.connect() as connection:
+        ids = Scope(connection, workspace, time.time(), silent_after=0.0).called(cluster)
+    if len(ids) > 1:
+        raise click.UsageError(
+            f"several clusters in the workspace {workspace} are called {cluster!r}; choose one by "
+            f"its id, the newest first: {', '.join(ids[:_IDS_SHOWN])}"
+            f"{', …' if len(ids) > _IDS_SHOWN else ''}"
+        )
+    return ids[0]
+
+
 def _nothing_of(engine: Engine, whose: Whose) -> str:
     from daskscope_service.db.data_ownership import users
 
     if whose.user is None:
         return (
             f"there is no data of a cluster {whose.cluster!r} in the workspace "
-            f"{whose.workspace}; 'daskscope list clusters' and the pages show the ids"
+            f"{whose.workspace}; 'daskscope list clusters' and the pages show names and ids"
         )
     known = users(engine, whose.workspace)
     there = f"users with data are: {', '.join(known)}" if known else "no user has data there"

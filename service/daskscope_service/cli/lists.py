@@ -91,7 +91,7 @@ def list_group() -> None:
 
 def _options(*names: str) -> Callable[[F], F]:
     known = {
-        "cluster": click.option("--cluster", metavar="ID", help="Only data of this cluster."),
+        "cluster": click.option("--cluster", help="Only data of the cluster with this name or id."),
         "user": click.option("--user", help="Only data of this user."),
         "finding": click.option(
             "--finding", metavar="RULE", help="Only what has this finding, such as tiny-tasks."

@@ -38,8 +38,12 @@ LEAVING = 60.0
 _STATES = sorted(frozenset(ALL_TASK_STATES) - {"forgotten"})
 
 
-# Names that a LocalCluster, Dask Gateway and others generate for a cluster without a name.
-_OF_NOBODY = re.compile("[0-9a-f]{8}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f-]{27}")
+# Names that a LocalCluster, Dask Gateway and others generate for a cluster without a name. On
+# Kubernetes, Dask Gateway puts the namespace before it. Eight digits that are a date are a name.
+_OF_NOBODY = re.compile(
+    r"(?!(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])$)[0-9a-f]{8}"
+    r"|(?:[a-z0-9-]+\.)?[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f-]{27}"
+)
 
 
 class Cluster:
