@@ -122,3 +122,10 @@ def test_statements_are_the_same_up_to_numbers_texts_and_spaces(
     statement: str, expected: str
 ) -> None:
     assert normalised(statement) == expected
+
+
+def test_a_very_long_statement_is_not_taken_apart() -> None:
+    numbers = ", ".join(["1"] * 5_000)
+
+    assert normalised(f"f({numbers})") == f"f({numbers})"
+    assert normalised("f(1,   1)") == "f(0,0)"

@@ -146,6 +146,27 @@ def test_very_many_groups_are_drawn_by_prefix() -> None:
     assert len(drawn.edges) == 1
 
 
+def test_groups_of_one_prefix_that_need_very_many_others_are_joined_in_one_look_at_each() -> None:
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)  # type: ignore[arg-type]
+
+        __hash__ = str.__hash__
+
+    needed = [[Name(f"other-{n}-{m}") for m in range(50)] for n in range(100)]
+    groups = [read(f"read-{n}", dependencies=names) for n, names in enumerate(needed)]
+    groups.append(read("sum-1", dependencies=["read-1"]))
+
+    drawn = graph.layout(groups)
+
+    assert drawn is not None
+    assert len(drawn.edges) == 1
+    assert Name.compared <= 2 * sum(map(len, needed))
+
+
 def test_totals_that_are_new_or_started_anew_count_whole() -> None:
     before: Totals = {("a", "thread-cpu"): 5.0, ("a", "idle"): 9.0, ("b", "serialize"): 1.0}
     after: Totals = {

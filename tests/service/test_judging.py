@@ -32,6 +32,7 @@ from tests.service.beats import (
     make_cluster,
     make_computation,
     make_status,
+    make_task_group,
     make_tiny_tasks,
 )
 
@@ -203,6 +204,31 @@ def test_what_has_no_job_keeps_back_no_other(
     assert jobs["bad"] is None
     assert jobs["good"] is not None
     assert "no job can be found of computation bad of cluster" in caplog.text
+
+
+def test_a_workspace_with_much_to_name_leaves_others_their_turn(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namer, "_MOST_SECONDS", 0.0)
+    ended = {"status": "finished", "stopped_at": time.time()}
+    for workspace, number in (("a-first", 100), ("b-second", 1)):
+        rows = tuple(make_computation(f"c{n}", **ended) for n in range(number))
+        place.keep(
+            workspace,
+            cluster=make_cluster(workspace),
+            computations=rows,
+            task_groups=tuple(make_task_group(row.id) for row in rows),
+        )
+
+    namer.Namer(place.engine, 60.0).round()
+
+    table = schema.computation
+    named = select(table.c.workspace, func.count()).where(table.c.job.is_not(None))
+    with place.engine.connect() as connection:
+        rows = connection.execute(named.group_by(table.c.workspace)).all()
+    counts = {workspace: count for workspace, count in rows}
+    assert 0 < counts["a-first"] < 100
+    assert counts["b-second"] == 1
 
 
 def test_no_number_is_stored_that_json_has_no_word_for(engine: Engine) -> None:

@@ -43,7 +43,9 @@ WORK = "jobs"
 ROUND_SECONDS = 5.0
 
 #: Computations of a workspace that are looked at together, jobs that are summed up in one round.
-_TOGETHER, _SUMMED = 200, 50
+_TOGETHER, _SUMMED = 20, 50
+#: Calls of a computation that say which job it is a run of, the innermost.
+_MOST_CALLS = 20
 #: Seconds of one round after which the rest waits for the next.
 _MOST_SECONDS = 4.0
 #: Seconds until code that was not there is looked for again, and for how long it may yet arrive.
@@ -294,12 +296,12 @@ def _traits(scope: Scope, rows: Sequence[Item]) -> list[_Known]:
     ids = sorted({row["cluster"] for row in rows})
     of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
     tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
-    statements = _statements(scope, [frame for row in rows for frame in row["frames"] or []])
+    frames = [(row["frames"] or [])[-_MOST_CALLS:] for row in rows]
+    statements = _statements(scope, [frame for some in frames for frame in some])
     found = []
-    for row in rows:
+    for row, some in zip(rows, frames, strict=True):
         calls = [
-            Call(frame["file"], statements.get((frame["code"], frame["line"])))
-            for frame in row["frames"] or []
+            Call(frame["file"], statements.get((frame["code"], frame["line"]))) for frame in some
         ]
         traits = Traits(
             user=row["user"],
@@ -310,7 +312,7 @@ def _traits(scope: Scope, rows: Sequence[Item]) -> list[_Known]:
         )
         waits = any(
             frame["code"] is not None and call.statement is None
-            for frame, call in zip(row["frames"] or [], calls, strict=True)
+            for frame, call in zip(some, calls, strict=True)
         )
         found.append(_Known(row, traits, waits))
     shapes = _shapes(scope, [one for one in found if needs_groups(one.traits)])

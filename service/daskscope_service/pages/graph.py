@@ -123,7 +123,8 @@ def _by_prefix(groups: Sequence[Item]) -> list[Item]:
     for group in groups:
         one = joined.setdefault(
             group["prefix"],
-            {"name": group["prefix"], "prefix": group["prefix"], "dependencies": []}
+            # A dictionary, as groups may have a hundred thousand dependencies together.
+            {"name": group["prefix"], "prefix": group["prefix"], "dependencies": {}}
             | dict.fromkeys(_COUNTS, 0)
             | {"states": Counter(), "seconds": Counter()},
         )
@@ -131,8 +132,7 @@ def _by_prefix(groups: Sequence[Item]) -> list[Item]:
             one[count] += group[count]
         one["states"].update(group["states"])
         one["seconds"].update(group["seconds"])
-        needed = (prefix_of.get(other, other) for other in group["dependencies"])
-        one["dependencies"] += [other for other in needed if other not in one["dependencies"]]
+        one["dependencies"].update((prefix_of.get(other), None) for other in group["dependencies"])
     return list(joined.values())
 
 
