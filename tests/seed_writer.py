@@ -278,7 +278,16 @@ class SeedWriter:
         named = {name.replace("_", "-"): value for name, value in seconds.items()}
         self.add(schema.activity, cluster=cluster, prefix=prefix, seq=100, seconds=named)
 
-    def profile(self, cluster: str, id: str, at: float, tree: dict[str, Any] | None = None) -> None:
+    def profile(
+        self,
+        cluster: str,
+        id: str,
+        at: float,
+        tree: dict[str, Any] | None = None,
+        *,
+        seconds: float = 812.5,
+        unsampled: float = 47.5,
+    ) -> None:
         tree = tree or {
             "lines": [
                 {"file": "build.py", "function": "build", "line": 41, "text": "    load(path)"},
@@ -296,8 +305,9 @@ class SeedWriter:
             started_at=self.now + at,
             stopped_at=self.now + at + 60,
             workers=24,
-            seconds=812.5,
+            seconds=seconds,
             cut=False,
+            unsampled=unsampled,
             user=self._clusters[cluster]["user"],
             **tree,
         )

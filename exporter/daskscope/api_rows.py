@@ -282,6 +282,7 @@ class Profile(TypedDict):
     workers: int
     seconds: float
     cut: bool
+    unsampled: float | None
 
 
 class Shutdown(TypedDict):

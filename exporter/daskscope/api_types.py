@@ -740,7 +740,8 @@ class LogRecord(_Encrypted):
 class Profile(api_rows.Profile):
     """When the workers' threads were sampled, and how many thread-seconds that stands for.
 
-    ``cut`` says that small nodes were left out.
+    ``cut`` says that small nodes were left out. ``unsampled`` are the thread-seconds of tasks that
+    no sample was taken of; None where that is not known, as from older plugins.
     """
 
     cluster: str

@@ -631,7 +631,8 @@ class Profile:
     A tree in columns: node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a
     root), seen ``samples[i]`` times, its callees included. A parent stands before its children.
     ``seconds`` estimates the thread-seconds of all samples; ``cut`` says that small nodes were left
-    out.
+    out. ``unsampled`` are the thread-seconds of tasks that no sample was taken of, as while a call
+    holds Python's lock (GIL): None where that is not known.
     """
 
     id: Annotated[Name, Key()]
@@ -644,6 +645,7 @@ class Profile:
     line: Annotated[tuple[Count, ...], Entries(MAX_ROWS)]
     samples: Annotated[tuple[Count, ...], Entries(MAX_ROWS)]
     cut: bool = False
+    unsampled: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -10,10 +11,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from time import sleep
 from typing import Any
 
@@ -25,15 +26,19 @@ from distributed.metrics import time
 
 from daskscope import protocol
 from daskscope import session as running_module
+from daskscope.observe.naming import OWN_KEY, Naming
 from daskscope.observe.workers import call_tree
 from daskscope.observe.workers import profile as profile_module
 from daskscope.observe.workers.call_tree import CallTree
-from daskscope.observe.workers.profile import Profiles, Window
+from daskscope.observe.workers.profile import Computed, Profiles, Window
 from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.patience import wait_until
+
+#: Of tasks that took no time.
+NOTHING = Computed({}, {})
 
 pytestmark = [pytest.mark.own_cluster, pytest.mark.contract]
 
@@ -77,6 +82,15 @@ def profiles(recorder: Recorder) -> list[protocol.Profile]:
 def samples_of(row: protocol.Profile, function: str) -> int:
     calls = zip(row.line, row.samples, strict=True)
     return sum(samples for line, samples in calls if row.lines[line].function == function)
+
+
+def hold_the_lock(seconds: float) -> None:
+    """Hold the GIL, as a call does into a library that does not let go of it."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
+def seconds_of(row: protocol.Profile, function: str) -> float:
+    return row.seconds * samples_of(row, function) / (roots(row) or 1)
 
 
 def roots(row: protocol.Profile) -> int:
@@ -132,6 +146,31 @@ def test_windows_hold_every_sample_once(
     assert all_samples(recorder) == whole
     for row, following in pairwise(rows):
         assert row.stopped_at <= following.started_at
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("interval", "at_once"), [("300ms", False), ("300ms", True), ("1h", True)])
+def test_time_in_which_no_sample_can_be_taken_is_told_and_is_nobody_elses(
+    client: Client, register: Register, recorder: Recorder, interval: str, at_once: bool
+) -> None:
+    register(interval="100ms" if interval == "300ms" else "1h", profile__interval=interval)
+    one, other = client.scheduler_info()["workers"]
+    held = client.submit(hold_the_lock, 2.7, workers=[one], pure=False)
+    if not at_once:
+        wait(held)
+    wait([held, client.submit(nap, 2.0, workers=[other], pure=False)])
+    client.run_on_scheduler(_end)
+
+    recorder.wait_for(lambda: recorder.beats[-1].phase == "stop", "the goodbye")
+    took = {group.prefix: group.seconds["compute"] for group in recorder.all_groups()}
+    rows = profiles(recorder)
+    of_nap = sum(seconds_of(row, "nap") for row in rows)
+    unsampled = [row.unsampled for row in rows if row.unsampled is not None]
+    assert 0 < of_nap <= 1.15 * took["nap"]
+    assert sum(unsampled) >= 0.75 * took["hold_the_lock"]
+    # All that the tasks took is in one of both.
+    seconds = sum(row.seconds for row in rows)
+    assert seconds + sum(unsampled) == pytest.approx(sum(took.values()), rel=0.15)
 
 
 @pytest.fixture
@@ -214,7 +253,7 @@ def test_a_worker_that_was_to_leave_and_stays_is_not_counted_twice(
 
 
 def samples_read(ours: Profiles, leaving: list[str] | None) -> int:
-    window = ours.window(1.0, leaving=leaving)
+    window = ours.window(NOTHING, leaving=leaving)
     assert window is not None
     ours.read(window)
     return sum(map(roots, ours.take()))
@@ -231,7 +270,7 @@ def test_windows_go_on_while_the_clock_has_been_set_back(
 ) -> None:
     ours = of_scheduler(cluster, Counter())
     monkeypatch.setattr(profile_module, "time", lambda: time() - 3600)
-    window = ours.window(1.0)
+    window = ours.window(NOTHING)
     assert window is not None
     assert time() - 3700 < window.started_at <= window.stopped_at < time() - 3500
 
@@ -343,7 +382,7 @@ def test_nobody_is_looked_for_once_the_plugin_has_ended(
         monkeypatch.setattr(profile_module, deadline, 3600.0)
     gone = "tcp://127.0.0.1:9"
     ours = of_scheduler(cluster, Counter())
-    window = ours.window(1.0)
+    window = ours.window(NOTHING)
     assert window is not None
     with dask.config.set({"distributed.comm.timeouts.connect": "1h"}):
         thread = threading.Thread(
@@ -369,7 +408,7 @@ def workers_of(cluster: LocalCluster) -> list[str]:
 
 def of_scheduler(cluster: LocalCluster, drops: Counter[str]) -> Profiles:
     assert cluster.scheduler is not None
-    return Profiles(cluster.scheduler, first=0.0, interval=60.0, drops=drops)
+    return Profiles(cluster.scheduler, Naming(drops), first=0.0, interval=60.0, drops=drops)
 
 
 @pytest.mark.usefixtures("patient")
@@ -379,7 +418,7 @@ def test_a_worker_that_has_left_costs_nothing_and_is_not_told_of_as_left_out(
     drops = Counter[str]()
     ours = of_scheduler(cluster, drops)
     on_both(client, nap, 0.5)
-    window = ours.window(1.0, leaving=workers_of(cluster))
+    window = ours.window(NOTHING, leaving=workers_of(cluster))
     assert window is not None
     ours.read(replace(window, threads={"tcp://127.0.0.1:9": 1, **window.threads}))
 
@@ -401,7 +440,7 @@ def test_nothing_is_counted_twice_where_a_workers_clock_went_back(
     ours = of_scheduler(cluster, drops)
     on_both(client, nap, 1.0)
     client.run(_set_back_the_last_busy_cycle)
-    window = ours.window(1.0, leaving=workers_of(cluster))
+    window = ours.window(NOTHING, leaving=workers_of(cluster))
     assert window is not None
     # A worker's clock may be some tenths of a second behind, as if its first cycle were older.
     ours.read(replace(window, started_at=window.started_at - 5.0))
@@ -427,7 +466,7 @@ def test_where_there_are_many_workers_they_take_turns(
     ours = of_scheduler(cluster, Counter())
     asked: list[str] = []
     for _ in range(2):
-        window = ours.window(0.0, leaving=workers_of(cluster))
+        window = ours.window(NOTHING, leaving=workers_of(cluster))
         assert window is not None
         assert window.all_threads == 2
         asked += window.threads
@@ -438,12 +477,14 @@ _NO_FILES = """
 import asyncio, gc, logging, resource
 from collections import Counter
 from distributed import Scheduler
+from daskscope.observe.naming import Naming
 from daskscope.observe.workers.profile import Profiles, Window
 logging.disable(logging.INFO)  # Dask says that it starts
 async def make():
-    return Profiles(Scheduler(dashboard_address=":0"), first=1.0, interval=1.0, drops=Counter())
+    scheduler, drops = Scheduler(dashboard_address=":0"), Counter()
+    return Profiles(scheduler, Naming(drops), first=1.0, interval=1.0, drops=drops)
 profiles = asyncio.run(make())
-window = Window(0.0, 1.0, {}, 0, 0.0, False)
+window = Window(0.0, 1.0, {}, 0, {}, False)
 most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
 try:
@@ -485,7 +526,7 @@ def told(*answers: dict[str, Any]) -> protocol.Profile:
     tree = CallTree()
     for answer in answers:
         tree.add(answer)
-    return tree.row("1", 0.0, 1.0, workers=len(answers), seconds=0.0)
+    return tree.row("1", 0.0, 1.0, workers=len(answers), seconds=0.0, unsampled=None)
 
 
 def by_function(row: protocol.Profile) -> dict[str, int]:
@@ -529,22 +570,83 @@ def test_a_row_is_bounded_and_says_that_it_was_cut(monkeypatch: pytest.MonkeyPat
     assert len(few.samples) == 3
 
 
-def test_windows_together_estimate_no_more_than_the_tasks_took(
-    cluster: LocalCluster,
-) -> None:
+Estimate = Callable[..., tuple[Any, Any]]
+
+
+@pytest.fixture
+def estimate(cluster: LocalCluster) -> Estimate:
+    """Estimates from what was ``seen``, in seconds of samples, and what tasks took."""
     assert cluster.scheduler is not None
-    profiles = Profiles(cluster.scheduler, first=1.0, interval=1.0, drops=Counter())
+    drops = Counter[str]()
+    profiles = Profiles(cluster.scheduler, Naming(drops), first=1.0, interval=1.0, drops=drops)
     every = profiles._sampled_every
+    windows = count()
 
-    def told(busy: float, samples: float) -> float:
-        window = Window(0.0, 1.0, {"a": 2}, 2, busy, leaving=False)
-        return profiles._seconds(round(samples / every), window, {"a": 1.0})
+    def estimate(
+        busy: dict[str, float],
+        seen: dict[str, float],
+        *,
+        after: float = 0.0,
+        hurried: bool = False,
+        threads: dict[str, int] = {"a": 2},  # noqa: B006
+        read: Collection[str] = (),
+    ) -> tuple[float, float | None]:
+        started_at = next(windows) + after
+        window = Window(started_at, started_at + 1.0, threads, 2, busy, leaving=False)
+        samples = Counter({name: round(took / every) for name, took in seen.items()})
+        return profiles._estimate(samples, window, read or threads, hurried=hurried)
 
-    # The scheduler counts a task when it has ended, a window after it was seen in its thread.
-    seconds = [told(0.0, 1.0), told(2.0, 1.0), told(0.0, 0.0)]
-    assert seconds == [pytest.approx(1.0), pytest.approx(1.0), 0.0]
+    return estimate
+
+
+def test_windows_together_estimate_no_more_than_the_tasks_took(estimate: Estimate) -> None:
+    # The scheduler counts a task when its worker reports it, a window after it was seen.
+    assert estimate({}, {"f": 1.0}) == (pytest.approx(1.0), 0.0)
+    assert estimate({"f": 2.0}, {"f": 1.0}) == (pytest.approx(1.0), pytest.approx(0.0))
+    assert estimate({}, {}) == (0.0, 0.0)
     # Where workers look too seldom, the tasks' own time is the better number, up to a bound.
-    assert told(3.0, 1.0) == pytest.approx(3.0)
-    assert told(100.0, 1.0) == pytest.approx(4.0)
+    assert estimate({"f": 3.0}, {"f": 1.0}) == (pytest.approx(3.0), pytest.approx(0.0))
+    assert estimate({"f": 100.0}, {"f": 1.0}) == (pytest.approx(4.0), pytest.approx(96.0))
     # What is beyond it was not seen by any sample, and is no later one's.
-    assert told(0.0, 10.0) == pytest.approx(10.0)
+    assert estimate({"f": 1.0}, {"f": 1.0}) == (pytest.approx(1.0), pytest.approx(0.0))
+
+
+def test_time_without_a_sample_is_not_given_to_samples_of_other_tasks(estimate: Estimate) -> None:
+    seconds, unsampled = estimate({"hold": 2.9, "sleep": 1.1}, {"hold": 0.2, "sleep": 1.1})
+    assert seconds == pytest.approx(1.3, rel=0.1)
+    assert unsampled == pytest.approx(4.0 - seconds, abs=0.1)
+    # All are seen as seldom: then each sample is of more time.
+    assert estimate({"f": 3.0, "g": 6.1}, {"f": 1.0, "g": 2.0})[0] == pytest.approx(9.1)
+
+
+def test_samples_that_come_late_get_the_time_of_their_own_tasks(estimate: Estimate) -> None:
+    # No time was left to wait for the samples of the last moments.
+    assert estimate({"f": 1.5, "g": 0.5}, {}, hurried=True) == (0.0, 0.0)
+    assert estimate({}, {"g": 0.5}) == (pytest.approx(0.5), pytest.approx(1.5))
+    # It is carried over no further.
+    assert estimate({"f": 1.0}, {}, hurried=True) == (0.0, 0.0)
+    assert estimate({}, {"f": 1.0}, after=60.0) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_a_worker_that_did_not_answer_was_not_sampled(estimate: Estimate) -> None:
+    workers = {"a": 1, "b": 1}
+    assert estimate({"f": 2.0}, {"f": 1.0}, threads=workers, read={"a"}) == (
+        pytest.approx(1.0),
+        pytest.approx(1.0),
+    )
+    # Where they take turns, it is not known what those that were asked had to do.
+    assert estimate({"f": 2.0}, {"f": 1.0}, threads={"a": 1})[1] is None
+
+
+def test_tasks_of_several_names_that_dask_calls_alike_are_one(client: Client) -> None:
+    naming = Naming(Counter())
+    tasks = {"own": "f", "others": "f", "mixed": "g"}
+    for prefix, name in tasks.items():
+        naming.sendable(name)
+        naming._rename(prefix, None, name)
+    assert naming.alike_of("own") == naming.alike_of("others") == naming.alike("f") == "f"
+    naming._rename("mixed", "g", "h")
+    naming._rename("mixed", OWN_KEY, "i")
+    alike = {naming.alike_of("mixed"), naming.alike_of("unknown"), *map(naming.alike, "ghi")}
+    assert alike == {OWN_KEY}
+    assert naming.alike("f") == "f"

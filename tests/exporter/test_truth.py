@@ -275,7 +275,7 @@ def test_what_is_on_disk_is_no_memory() -> None:
         worker_state(memory=481, managed_bytes=481, spilled_bytes={"memory": 176, "disk": 170}),
         worker_state(memory=50, managed_bytes=10, spilled_bytes={"memory": 0, "disk": 0}),
     ]
-    steps = Workers().totals(workers, 0.0)
+    steps = Workers().totals(workers)
     with pytest.raises(StopIteration) as end:
         next(steps)
     assert end.value.value.memory == {

@@ -282,6 +282,7 @@ def make_profile(id: str = "p1", **fields: Any) -> Profile:
         "parent": (-1,),
         "line": (0,),
         "samples": (1654,),
+        "unsampled": 3.5,
     }
     return Profile(**(defaults | fields))
 

@@ -51,6 +51,17 @@ def test_profiles_add_up_to_one_tree_whatever_a_sample_stands_for() -> None:
     }
 
 
+def test_what_no_sample_was_of_is_told_where_it_is_known() -> None:
+    one = _profile((-1, MAIN, 100), seconds=5)
+    assert merge([one]).unsampled is None
+    assert merge([one | {"unsampled": None}]).unsampled is None
+    # Also of tasks of which there was not one sample.
+    merged = merge([one | {"unsampled": 0.0}, _profile(seconds=0.0) | {"unsampled": 15.0}, one])
+    assert (merged.unsampled, merged.top.seconds) == (15.0, 10.0)
+    assert merged.unsampled_share == 0.6
+    assert merge([one | {"unsampled": 0.0}]).unsampled_share == 0.0
+
+
 def test_a_line_has_its_own_time_and_that_of_its_calls() -> None:
     merged = merge([_profile((-1, MAIN, 100), (0, LOAD, 70), (1, PARSE, 30))])
     found = {line.function: line for line in lines_of(merged, merged.top)}

@@ -72,6 +72,8 @@ class Naming:
         # By Dask's prefix: the name that all its tasks share.
         self._names: dict[str, str] = {}
         self._renamed: set[str] = set()
+        # Names of tasks whose prefix has tasks of other names, too.
+        self._mixed: set[str] = set()
         # By name: the name in metrics.
         self._sendable: dict[str, str] = {}
 
@@ -125,6 +127,17 @@ class Naming:
             name = OWN_KEY if len(self._names) < MAX_KNOWN else OTHER
         return self.sendable(name)
 
+    def alike(self, name: str) -> str:
+        """Return a name for the tasks that the metrics call ``name``, and all that cannot be told
+        from them where only Dask's prefixes are known. Any thread may ask.
+        """
+        return OWN_KEY if name == OTHER or name in self._mixed else name
+
+    def alike_of(self, prefix: str) -> str:
+        """Return the name for the tasks of ``prefix``, one of Dask's, as by :meth:`alike`."""
+        name = self._names.get(prefix[:MAX_NAME], OWN_KEY)
+        return self.alike(self._sendable.get(name, OWN_KEY))
+
     def renamed(self) -> set[str]:
         """Return the prefixes whose :meth:`known` name may have changed since the last call."""
         renamed, self._renamed = self._renamed, set()
@@ -146,9 +159,11 @@ class Naming:
         if known is None:
             if len(self._names) >= MAX_KNOWN:
                 return
-        elif known == OWN_KEY:
-            return
         else:
+            if len(self._mixed) < MAX_KNOWN:
+                self._mixed |= {known, name}
+            if known == OWN_KEY:
+                return
             name = OWN_KEY
         self._names[prefix] = name
         self._renamed.add(prefix)

@@ -192,6 +192,7 @@ class Observer:
         self.profiles = (
             Profiles(
                 scheduler,
+                self._naming,
                 first=settings.interval,
                 interval=settings.profile_interval,
                 drops=drops,

@@ -22,7 +22,7 @@ from daskscope.observe.tasks.prefixes import Prefixes
 from daskscope.observe.workers.activities import Activities
 from daskscope.observe.workers.losses import Losses
 from daskscope.observe.workers.metrics import WorkerMetrics
-from daskscope.observe.workers.profile import Profiles, Window
+from daskscope.observe.workers.profile import Computed, Profiles, Window
 from daskscope.observe.workers.workers import Workers
 
 #: Task group rows in the snapshot with the totals, and in each part that follows it. Between the
@@ -74,7 +74,7 @@ class SnapshotMaker:
         self._hook_seconds = 0.0
         # The last snapshot without its rows.
         self._start: Observed | None = None
-        self._computing_seconds = 0.0
+        self._computed = Computed({}, {})
         #: Whether observation has stopped, so that the next snapshot is the last.
         self.is_last = False
 
@@ -132,9 +132,19 @@ class SnapshotMaker:
         if self._counters.profiles is None:
             return None
         began = time()
-        window = self._counters.profiles.window(self._computing_seconds, leaving=leaving)
+        if leaving is not None and len(leaving) == len(self._scheduler.workers):
+            # The last snapshot may be old, and there is no next one.
+            self._count_first()
+            self._computed = self._computed_now()
+        window = self._counters.profiles.window(self._computed, leaving=leaving)
         self._hook_seconds += time() - began
         return window
+
+    def _computed_now(self) -> Computed:
+        # In any order, see below.
+        workers = dict.values(self._scheduler.workers)
+        counters = self._counters
+        return Computed(counters.prefixes.compute_seconds(), counters.workers.unreported(workers))
 
     def _steps(self, phase: protocol.Phase) -> Generator[None, None, Observed]:
         self._begin(phase)
@@ -146,7 +156,7 @@ class SnapshotMaker:
         yield
         # dict.values: Dask itself iterates by address, which takes several times as long.
         dasks = tuple(dict.values(self._scheduler.workers))
-        workers = yield from counters.workers.totals(dasks, compute_seconds)
+        workers = yield from counters.workers.totals(dasks)
         now = time()
         yield
         times = counters.activities.times(workers, measured)
@@ -170,7 +180,7 @@ class SnapshotMaker:
             hook_seconds=self._hook_seconds,
         )
         self._start = state
-        self._computing_seconds = workers.computing
+        self._computed = Computed(compute_seconds, workers.unreported)
         yield
         return replace(self._with_rows(state, FEW_ROWS, any_row=False), activities=times.changed)
 

@@ -64,13 +64,22 @@ class Merged:
     """The calls of all ``profiles``, below one that stands for all threads.
 
     ``calls`` has, for each profile, the call that each node of it became; ``weights`` how many
-    seconds a sample of it stands for.
+    seconds a sample of it stands for. ``unsampled`` are the seconds of tasks that no sample was of,
+    as far as the profiles say so; None where none does.
     """
 
     top: Call
     profiles: Sequence[Profile]
     calls: Sequence[Sequence[Call]]
     weights: Sequence[float]
+    unsampled: float | None
+
+    @property
+    def unsampled_share(self) -> float:
+        """How much of the tasks' time no sample was of."""
+        if not self.unsampled:
+            return 0.0
+        return self.unsampled / (self.unsampled + self.top.seconds)
 
 
 def fits(profile: Profile) -> bool:
@@ -110,7 +119,8 @@ def merge(profiles: Sequence[Profile]) -> Merged:
         top.seconds += whole * weight
         all_calls.append(calls)
         weights.append(weight)
-    return Merged(top, profiles, all_calls, weights)
+    known = [seconds for one in profiles if (seconds := one.get("unsampled")) is not None]
+    return Merged(top, profiles, all_calls, weights, sum(known) if known else None)
 
 
 def lines_of(merged: Merged, within: Call) -> list[Line]:

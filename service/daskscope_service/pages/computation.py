@@ -12,7 +12,7 @@ from flask import g, render_template, request
 from daskscope import names
 from daskscope_service.accounts.access import may_act
 from daskscope_service.db.scope import Item, Scope, Selection, reading
-from daskscope_service.insight.flame import Line, lines_of, merge
+from daskscope_service.insight.flame import Line, Merged, lines_of, merge
 from daskscope_service.pages import cluster_context
 from daskscope_service.pages.graph import layout, spent_in
 from daskscope_service.pages.histogram import histograms
@@ -99,7 +99,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         ended = since + max(computation["duration"], 0.1)
         until = None if running else ended
         while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
-        top_lines, profiled = _top_lines(scope, while_it_ran)
+        merged, profiled = _profile(scope, while_it_ran)
         computation["lost_workers"] = losses_of_computation(
             scope, cluster_id, computation_id, since, ended + _LATE
         )
@@ -135,7 +135,8 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         no_logs=no_logs,
         names=names,
         late=_LATE,
-        top_lines=top_lines,
+        merged=merged,
+        top_lines=[] if merged is None else _top_lines(merged),
         profiled={"cluster": cluster_id, "since": since, "until": until} if profiled else None,
     )
 
@@ -172,15 +173,19 @@ def _groups(groups: list[Item]) -> _Groups:
     return _Groups(ordered[first : first + most], sort, first, len(groups), most)
 
 
-def _top_lines(scope: Scope, which: Selection) -> tuple[list[Line], bool]:
-    """Return the lines of code that took the most time, and whether there is any profile."""
+def _profile(scope: Scope, which: Selection) -> tuple[Merged | None, bool]:
+    """Return the profiles of a time as one, and whether there is any, readable or not."""
     profiles = newest_profiles(scope, which, MOST_PROFILES)
     if not profiles.items:
-        return [], bool(profiles.unreadable)
-    merged = merge(profiles.items)
+        return None, bool(profiles.unreadable)
+    return merge(profiles.items), True
+
+
+def _top_lines(merged: Merged) -> list[Line]:
+    """Return the lines of code that took the most time."""
     lines = [line for line in lines_of(merged, merged.top) if line.self_samples]
     lines.sort(key=lambda line: (line.self_seconds, line.seconds), reverse=True)
-    return lines[:MOST_LINES], True
+    return lines[:MOST_LINES]
 
 
 def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sifted, str]:

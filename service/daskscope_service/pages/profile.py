@@ -67,10 +67,17 @@ def page() -> ResponseReturnValue:
     with reading() as scope:
         cluster = cluster_of(scope, which)
         read = newest_profiles(scope, which)
-    values = {"which": which, "cluster": cluster, "sort": sort, "find": find, "read": read}
-    if not read.items:
+    merged = merge(read.items) if read.items else None
+    values = {
+        "which": which,
+        "cluster": cluster,
+        "sort": sort,
+        "find": find,
+        "read": read,
+        "merged": merged,
+    }
+    if merged is None or not merged.top.samples:
         return render_template("profile.html", now=time.time(), graph=None, **values)
-    merged = merge(read.items)
     zoom = request.args.get("zoom")
     path = path_to(merged.top, zoom) if zoom else []
     here = path[-1][1] if path else merged.top

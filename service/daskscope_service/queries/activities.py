@@ -11,7 +11,10 @@ from daskscope_service.web.fields import Missing
 #: Prefixes of one cluster that are read at most: the plugin sends 500, and joins the rest.
 MOST_PREFIXES = 1_000
 
-_WITHOUT_TREE = ("cluster", "id", "started_at", "stopped_at", "workers", "seconds", "cut")
+_WITHOUT_TREE = (
+    *("cluster", "id", "started_at", "stopped_at"),
+    *("workers", "seconds", "cut", "unsampled"),
+)
 
 
 def list_activities(scope: Scope, cluster_id: str) -> list[Item]:

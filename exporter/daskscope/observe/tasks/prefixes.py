@@ -119,9 +119,9 @@ class Prefixes:
         """Forget what a worker has run. All transitions must have been counted."""
         self._first_runs.left(address)
 
-    def compute_seconds(self) -> float:
-        """Return the compute seconds of all task runs that have ended."""
-        return sum(totals.compute_seconds for totals in self._totals.values())
+    def compute_seconds(self) -> dict[str, float]:
+        """Return the compute seconds of all task runs that have ended, by name."""
+        return {name: totals.compute_seconds for name, totals in self._totals.items()}
 
     def rows(self) -> tuple[PrefixRow, ...]:
         """Return the totals as they are now."""

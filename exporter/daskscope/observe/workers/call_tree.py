@@ -60,7 +60,14 @@ class CallTree:
         return nodes
 
     def row(
-        self, id: str, started_at: float, stopped_at: float, *, workers: int, seconds: float
+        self,
+        id: str,
+        started_at: float,
+        stopped_at: float,
+        *,
+        workers: int,
+        seconds: float,
+        unsampled: float | None,
     ) -> protocol.Profile:
         """Return the heaviest calls. No caller is missing: it is at least as heavy as a callee."""
         lines: dict[protocol.ProfileLine, int] = {}
@@ -101,6 +108,7 @@ class CallTree:
             line=tuple(column[1] for column in columns),
             samples=tuple(column[2] for column in columns),
             cut=self._cut or bool(heap),
+            unsampled=unsampled,
         )
 
     def _line(self, node: Node) -> protocol.ProfileLine:

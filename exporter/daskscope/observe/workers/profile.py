@@ -3,6 +3,11 @@
 Every worker looks at its busy threads some hundred times a second, and starts a new *cycle* each
 second. A window takes whole cycles, and each cycle once, so that windows add up. Nothing is asked,
 unpacked or merged on the scheduler's event loop.
+
+A worker cannot look while a call holds the interpreter's lock (GIL), and looks less often while
+threads compete for it. What its tasks took is known to the scheduler all the same, by their prefix:
+so a sample may stand for more time than lies between two looks, but for no more than the tasks of
+its own prefix took. Their time that no sample stands for is told as that.
 """
 
 from __future__ import annotations
@@ -12,12 +17,12 @@ import math
 import threading
 import time as clock
 from bisect import bisect_right
-from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.config
 from dask.utils import parse_timedelta
@@ -27,6 +32,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope.containment import contain
+from daskscope.observe.naming import Naming
 from daskscope.observe.workers.call_tree import CallTree
 
 #: Workers that are asked for one window; where there are more, they take turns.
@@ -50,29 +56,52 @@ COUNTED_AGAIN = 3
 #: How many times less often than it should a worker may look, for want of time, before it is not
 #: believed.
 MAX_SLOWDOWN = 4.0
-#: Seconds by which the samples of a thread may come later than the scheduler counts its time.
+#: Seconds by which the samples of a thread may come later, or sooner, than the scheduler counts its
+#: time. No time is carried over to samples that are further away.
 LAG = 2.0
+#: Which part of all time may be given to samples of prefixes whose tasks did not take so much: what
+#: the scheduler counts and what is sampled are never quite of the same moments.
+GIVEN_TO_OTHERS = 0.05
+#: Seconds without a sample that are worth a row in which there is none.
+WORTH_A_ROW = 0.1
+#: Seconds between two looks whether a window that is waited for has to be read at once.
+HURRY = 0.05
 #: Seconds by which a worker's clock may be off for a while.
 MAX_SKEW = 10.0
 
-#: When a cycle ended, and how many samples it has.
-Cycle = tuple[float, int]
+
+class Cycle(NamedTuple):
+    """When a cycle ended, and how many samples it has: in all, and of each of Dask's prefixes."""
+
+    ended_at: float
+    samples: int
+    prefixes: Mapping[str, int]
+
+
+class Computed(NamedTuple):
+    """Thread-seconds that tasks computed so far: as finished runs ``reported`` it, by what the
+    metrics call them, and all other, by Dask's own prefix.
+    """
+
+    reported: Mapping[str, float]
+    unreported: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """A part of the workers' profile to read: the ``threads`` of the workers to ask, by address.
 
-    ``busy_seconds`` are the thread-seconds that the tasks of ``all_threads`` computed, as the
-    scheduler counts them. Workers that are ``leaving`` are read completely. ``was_read`` is set
-    when everything was read or given up.
+    ``busy`` are the thread-seconds that the tasks of ``all_threads`` computed, by a name for those
+    that are alike (:meth:`.Naming.alike`), as the scheduler counts them; None where only some
+    workers leave, as it does not count theirs apart. Workers that are ``leaving`` are read
+    completely. ``was_read`` is set when everything was read or given up.
     """
 
     started_at: float
     stopped_at: float
     threads: dict[str, int]
     all_threads: int
-    busy_seconds: float
+    busy: Mapping[str, float] | None
     leaving: bool
     was_read: threading.Event = field(default_factory=threading.Event)
 
@@ -98,22 +127,34 @@ class Profiles:
     """Begins windows and hands out rows on the event loop; reads windows in a thread."""
 
     def __init__(
-        self, scheduler: Scheduler, *, first: float, interval: float, drops: Counter[str]
+        self,
+        scheduler: Scheduler,
+        naming: Naming,
+        *,
+        first: float,
+        interval: float,
+        drops: Counter[str],
     ) -> None:
         self._workers = scheduler.workers
         self._connection_args = scheduler.connection_args
+        self._naming = naming
         self._drops = drops
         # A short job shall be seen too: windows begin short, and grow.
         self._interval = min(interval, MAX_WINDOW)
         self._length = min(first, self._interval)
         self._started_at = time()
         self._started = clock.monotonic()
-        self._busy_seconds = 0.0
+        self._computed = Computed({}, {})
         self._next_worker = 0
         # In seconds, as far as the scheduler knows the workers' settings.
         self._sampled_every = parse_timedelta(
             dask.config.get("distributed.worker.profile.interval"), default="ms"
         )
+        cycle = parse_timedelta(dask.config.get("distributed.worker.profile.cycle"), default="ms")
+        # Until a cycle has ended that began before a window did, and so has the next one.
+        self._cycle = min(cycle, LAG / 2)
+        # Whether what waits is to be read at once.
+        self._hurry = False
         self._was_read = threading.Event()
         self._was_read.set()
         self._ends = math.inf
@@ -123,9 +164,10 @@ class Profiles:
         self._read_in_part: set[str] = set()
         self._samples_per_answer = FEWEST_SAMPLES
         self._told = 0
-        # Thread-seconds of the last windows that no sample was of or, below zero, that samples were
-        # of before the scheduler had counted them.
-        self._carried = 0.0
+        # By the name for tasks that are alike: their thread-seconds of the last windows whose
+        # samples were still to come or, below zero, that samples were of before the scheduler had
+        # counted them; and when that was.
+        self._carried: dict[str, tuple[float, float]] = {}
         self._rows: deque[protocol.Profile] = deque()
         self._stopped = False
         self._reading: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
@@ -133,26 +175,26 @@ class Profiles:
     # --- on the event loop ------------------------------------------------------------------------
 
     def window(
-        self, busy_seconds: float, *, leaving: Collection[str] | None = None
+        self, computed: Computed, *, leaving: Collection[str] | None = None
     ) -> Window | None:
         """Return the window that ends now; None while it is too short, or the last is being read.
 
-        ``busy_seconds`` are the thread-seconds that the workers' tasks took so far. Workers that
-        are ``leaving``, by their addresses, get a window of their own at any time.
+        ``computed`` is what the workers' tasks took so far. Workers that are ``leaving``, by their
+        addresses, get a window of their own at any time.
         """
         now, elapsed = time(), clock.monotonic() - self._started
         if leaving is None and (not self._was_read.is_set() or elapsed < self._length):
             return None
         asked = list(self._workers if leaving is None else leaving)
         all_threads = sum(worker.nthreads for worker in self._workers.values())
-        threads = sum(self._workers[address].nthreads for address in asked)
-        # What the others' tasks took is theirs, and goes with their next one.
-        busy = (busy_seconds - self._busy_seconds) * threads / max(all_threads, 1)
-        self._busy_seconds += busy
         # The clock may have been set back meanwhile.
         started_at = self._started_at if self._started_at <= now else now - elapsed
         self._ends = math.inf
+        self._hurry = leaving is not None
+        busy = None
         if len(asked) == len(self._workers):
+            busy = self._busy_since(self._computed, computed)
+            self._computed = computed
             self._started_at, self._started = now, clock.monotonic()
             self._length = min(2 * self._length, self._interval)
             if leaving is not None:
@@ -162,12 +204,22 @@ class Profiles:
             started_at,
             now,
             {address: self._workers[address].nthreads for address in self._choose(asked)},
-            threads,
+            all_threads,
             busy,
             leaving is not None,
         )
         self._was_read = window.was_read
         return window
+
+    def _busy_since(self, before: Computed, computed: Computed) -> dict[str, float]:
+        busy: defaultdict[str, float] = defaultdict(float)
+        for name, took in computed.reported.items():
+            busy[self._naming.alike(name)] += took - before.reported.get(name, 0.0)
+        for prefix in computed.unreported.keys() | before.unreported.keys():
+            took = computed.unreported.get(prefix, 0.0) - before.unreported.get(prefix, 0.0)
+            busy[self._naming.alike_of(prefix)] += took
+        # A task that was running may end up having computed less.
+        return {name: took for name, took in busy.items() if took > 0.0}
 
     def take(self) -> tuple[protocol.Profile, ...]:
         """Return the rows since the last call."""
@@ -214,7 +266,10 @@ class Profiles:
             self._reading = None
 
     async def _read(self, window: Window) -> None:
+        # The samples of its last moments are in cycles that have not ended yet.
+        hurried = not window.leaving and not await self._wait(window)
         tree = CallTree()
+        seen = Counter[str]()
         ends = clock.monotonic() + (LEAVING_DEADLINE if window.leaving else WINDOW_DEADLINE)
         waiting = deque(window.threads)
         answered: dict[str, float] = {}
@@ -225,7 +280,7 @@ class Profiles:
                 address = waiting.popleft()
                 try:
                     async with asyncio.timeout(min(until - now, WORKER_DEADLINE)):
-                        answered[address] = await self._ask(address, window, tree)
+                        answered[address] = await self._ask(address, window, tree, seen)
                 except Exception as error:
                     contain(error)
                     # It has left, it hangs, it cannot answer: the others can.
@@ -241,7 +296,8 @@ class Profiles:
         else:
             self._read_until = answered
             self._read_in_part = {there for there in self._read_in_part if there in self._workers}
-        if not tree.samples:
+        seconds, unsampled = self._estimate(seen, window, answered, hurried=hurried)
+        if not tree.samples and (unsampled or 0.0) < WORTH_A_ROW:
             return
         if len(self._rows) >= MAX_WAITING:
             self._rows.popleft()
@@ -253,12 +309,26 @@ class Profiles:
                 window.started_at,
                 window.stopped_at,
                 workers=len(answered),
-                seconds=self._seconds(tree.samples, window, answered),
+                seconds=seconds,
+                unsampled=unsampled,
             )
         )
 
-    async def _ask(self, address: str, window: Window, tree: CallTree) -> float:
-        """Read one worker. Return until when it has been read."""
+    async def _wait(self, window: Window) -> bool:
+        """Wait until the samples of all of ``window`` can be read. Return False if there is no time
+        for that.
+        """
+        ready = self._started + 2 * self._cycle
+        while not self._hurry:
+            if clock.monotonic() >= ready:
+                return True
+            await asyncio.sleep(HURRY)
+        return False
+
+    async def _ask(self, address: str, window: Window, tree: CallTree, seen: Counter[str]) -> float:
+        """Read one worker, and count in ``seen`` the samples of each name. Return until when it has
+        been read.
+        """
         read_until = self._read_until.get(address, window.started_at)
         if read_until > window.stopped_at + MAX_SKEW:
             read_until = window.started_at  # the scheduler's clock was set back, and theirs with it
@@ -266,25 +336,27 @@ class Profiles:
             cycles = await _ended_after(read_until, worker, window)
             if cycles and address in self._read_in_part:
                 self._read_in_part.discard(address)
-                read_until = cycles.pop(0)[0]
+                read_until = cycles.pop(0).ended_at
             # With the last that ended Dask would add the one that runs: it waits for its successor.
-            until = math.inf if window.leaving else window.stopped_at
-            ended = list(takewhile(lambda cycle: cycle[0] <= until, cycles[:-1]))
-            for start, stop, samples in self._portions(ended):
+            until = math.inf if window.leaving else window.stopped_at + self._cycle
+            ended = list(takewhile(lambda cycle: cycle.ended_at <= until, cycles[:-1]))
+            for portion in self._portions(ended):
+                start, stop = portion[0].ended_at, portion[-1].ended_at
                 answer = await worker.profile(start=start, stop=stop)
+                samples = sum(cycle.samples for cycle in portion)
                 if answer["count"] == samples:
-                    self._add(tree, answer)
+                    self._add(tree, answer, seen, portion)
                 else:
                     # Times that went back: these are other cycles.
                     self._drops["profile sample"] += samples
-            read_until = ended[-1][0] if ended else read_until
+            read_until = ended[-1].ended_at if ended else read_until
             # The cycle that was read in part may run on.
             if window.leaving and address not in self._read_in_part:
-                read_until = await self._ask_for_rest(read_until, worker, window, tree)
+                read_until = await self._ask_for_rest(read_until, worker, window, tree, seen)
         return read_until
 
     async def _ask_for_rest(
-        self, read_until: float, worker: Any, window: Window, tree: CallTree
+        self, read_until: float, worker: Any, window: Window, tree: CallTree, seen: Counter[str]
     ) -> float:
         """Read all after ``read_until``, the cycle that runs with it. Return when the one before
         that ended.
@@ -295,53 +367,116 @@ class Profiles:
         for _ in range(COUNTED_AGAIN):
             ended = await _ended_after(read_until, worker, window)
             # From no time on: of the cycle that runs alone.
-            running = (await worker.profile_metadata(start=math.inf))["counts"][-1][1]
-            samples = running + sum(count for _, count in ended)
+            running = _cycles(await worker.profile_metadata(start=math.inf))[-1]
+            samples = running.samples + sum(cycle.samples for cycle in ended)
             if not ended:
                 break
-            answer = await worker.profile(start=ended[0][0])
+            answer = await worker.profile(start=ended[0].ended_at)
             if answer["count"] == samples:
-                self._add(tree, answer)
-                return ended[-1][0]
+                self._add(tree, answer, seen, [*ended, running])
+                return ended[-1].ended_at
         self._drops["profile sample"] += samples
-        return ended[-1][0] if ended else read_until
+        return ended[-1].ended_at if ended else read_until
 
-    def _portions(self, cycles: list[Cycle]) -> Iterator[tuple[float, float, int]]:
-        """Yield first and last of the cycles to ask for at once, and how many samples they have.
+    def _portions(self, cycles: list[Cycle]) -> Iterator[list[Cycle]]:
+        """Yield the cycles to ask for at once.
 
         Dask takes from the first cycle that ended at ``start`` or later to the first that ended at
         ``stop`` or later: with the very times of two cycles, just those and what is between.
         """
-        busy = [cycle for cycle in cycles if cycle[1]]
-        start, samples = None, 0
-        after = [*(count for _, count in busy[1:]), math.inf]
-        for (at, count), following in zip(busy, after, strict=False):
-            start = at if start is None else start
-            samples += count
+        busy = [cycle for cycle in cycles if cycle.samples]
+        portion: list[Cycle] = []
+        samples = 0
+        after = [*(cycle.samples for cycle in busy[1:]), math.inf]
+        for cycle, following in zip(busy, after, strict=False):
+            portion.append(cycle)
+            samples += cycle.samples
             if samples + following > self._samples_per_answer:
-                yield start, at, samples
-                start, samples = None, 0
+                yield portion
+                portion, samples = [], 0
 
-    def _add(self, tree: CallTree, answer: dict[str, Any]) -> None:
+    def _add(
+        self, tree: CallTree, answer: dict[str, Any], seen: Counter[str], cycles: list[Cycle]
+    ) -> None:
+        for cycle in cycles:
+            for prefix, samples in cycle.prefixes.items():
+                seen[self._naming.alike_of(prefix)] += samples
         calls = tree.add(answer)
         if calls > MANY_CALLS:
             self._samples_per_answer = max(self._samples_per_answer // 2, FEWEST_SAMPLES)
         elif calls < FEW_CALLS:
             self._samples_per_answer = min(self._samples_per_answer * 2, MOST_SAMPLES)
 
-    def _seconds(self, samples: int, window: Window, answered: dict[str, float]) -> float:
-        """Estimate the thread-seconds of all samples.
+    def _estimate(
+        self, seen: Counter[str], window: Window, answered: Collection[str], *, hurried: bool
+    ) -> tuple[float, float | None]:
+        """Estimate the thread-seconds of all samples, and those of tasks that no sample was of.
 
-        Busy workers look less often than they should. What their tasks took is known to the
-        scheduler, if only by its own clock and for all workers together. Over a number of windows
-        both are of the same time, but not in each: what one has too much, the next has less.
+        The latter are None where workers take turns: what the tasks of each took is not known.
+        ``hurried`` says that samples of the last moments are still to come.
         """
-        threads = sum(window.threads[address] for address in answered)
-        busy = window.busy_seconds * threads / max(window.all_threads, 1) + self._carried
-        nominal = samples * self._sampled_every
-        seconds = float(min(max(busy, nominal), MAX_SLOWDOWN * nominal))
-        self._carried = min(busy - seconds, LAG * threads)
-        return seconds
+        nominal = {name: samples * self._sampled_every for name, samples in seen.items()}
+        whole = sum(nominal.values())
+        if window.busy is None:
+            # All tasks' time, theirs with it, is counted later.
+            for name, seconds in nominal.items():
+                before, _ = self._carried.get(name, (0.0, 0.0))
+                self._carried[name] = before - seconds, window.stopped_at
+            return whole, 0.0
+        all_threads = max(window.all_threads, 1)
+        asked = sum(window.threads.values()) / all_threads
+        read = sum(window.threads[address] for address in answered) / all_threads
+        expired = 0.0
+        carried: dict[str, tuple[float, float]] = {}
+        for name, (seconds, at) in self._carried.items():
+            if window.started_at - at <= LAG:
+                carried[name] = seconds, at
+            else:
+                expired += max(seconds, 0.0)
+        due = {
+            name: read * window.busy.get(name, 0.0) + carried.get(name, (0.0, 0.0))[0]
+            for name in nominal
+        }
+        seconds_each = _stretch(nominal, due)
+        unsampled = expired
+        self._carried = {}
+        for name in window.busy.keys() | nominal.keys() | carried.keys():
+            before, at = carried.get(name, (0.0, 0.0))
+            left = asked * window.busy.get(name, 0.0) + before
+            left -= seconds_each * nominal.get(name, 0.0)
+            most = LAG * window.all_threads
+            later = max(min(left, most if hurried else 0.0), -most)
+            unsampled += max(left - later, 0.0)
+            if later:
+                self._carried[name] = later, (at if name not in nominal else window.stopped_at)
+        all_asked = sum(window.threads.values()) == window.all_threads
+        return seconds_each * whole, unsampled if all_asked else None
+
+
+def _stretch(nominal: Mapping[str, float], due: Mapping[str, float]) -> float:
+    """Return how much longer than ``nominal`` the samples of all names may be of.
+
+    As much as their tasks' time, ``due``, is longer; but hardly more than any of them took. One
+    worker may have been kept from looking, while the others were not.
+    """
+    whole = sum(nominal.values())
+    most = {name: max(due[name], seconds) for name, seconds in nominal.items()}
+    least, stretch = 1.0, MAX_SLOWDOWN
+    if whole:
+        stretch = min(stretch, sum(most.values()) / whole)
+
+    def given_to_others(times: float) -> float:
+        return sum(max(times * nominal[name] - most[name], 0.0) for name in nominal)
+
+    if given_to_others(stretch) <= GIVEN_TO_OTHERS * stretch * whole:
+        return stretch
+    for _ in range(20):
+        middle = (least + stretch) / 2
+        if given_to_others(middle) <= GIVEN_TO_OTHERS * middle * whole:
+            least = middle
+        else:
+            stretch = middle
+    return least
 
 
 async def _ended_after(read_until: float, worker: Any, window: Window) -> list[Cycle]:
@@ -353,8 +488,13 @@ async def _ended_after(read_until: float, worker: Any, window: Window) -> list[C
     answer = await worker.profile_metadata(
         start=read_until - MAX_SKEW, stop=window.stopped_at + MAX_SKEW
     )
-    cycles: list[Cycle] = list(answer["counts"])
-    times = [at for at, _ in cycles]
+    cycles = _cycles(answer)
+    times = [cycle.ended_at for cycle in cycles]
     if read_until in times:
         return cycles[times.index(read_until) + 1 :]
     return cycles[bisect_right(times, read_until) :]
+
+
+def _cycles(answer: Mapping[str, Any]) -> list[Cycle]:
+    each = zip(answer["counts"], answer["keys"], strict=True)
+    return [Cycle(at, samples, prefixes) for (at, samples), (_, prefixes) in each]

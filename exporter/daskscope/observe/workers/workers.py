@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dask.typing import Key
@@ -19,6 +19,8 @@ from daskscope.observe.workers.gpus import total_of
 WORKERS_AT_ONCE = 500
 #: Seceded tasks whose time is counted separately; the time of further ones counts as in threads.
 MAX_SECEDED = 1_000
+#: Prefixes of tasks that were cancelled, or lost with their workers, whose time is counted.
+MAX_PREFIXES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ class WorkerTotals:
 
     ``peak_memory`` is the highest of all processes so far; None if no worker reports it.
     ``capacity`` is the time of all threads, ``unassigned`` the part without a task, ``paused`` the
-    part in paused workers. ``computing`` is the time that tasks computed, also after they seceded.
-    ``running`` is the time so far of the tasks that are in a thread now, by Dask's own prefix:
-    these names must not be sent.
+    part in paused workers. By Dask's own prefix, names that must not be sent: ``running`` is the
+    time so far of the tasks that are in a thread now; ``unreported`` the compute time, also after
+    tasks seceded, beside what ended runs have reported.
     """
 
     count: int
@@ -41,7 +43,7 @@ class WorkerTotals:
     capacity: float
     unassigned: float
     paused: float
-    computing: float
+    unreported: dict[str, float]
     running: dict[str, float]
     gpu: protocol.Gpu | None
     peak_memory: int | None = None
@@ -85,9 +87,10 @@ class Workers:
         self._capacity = 0.0
         self._unassigned = 0.0
         self._paused = 0.0
-        self._compute_before = 0.0
-        self._vanished = 0.0
-        self._computing = 0.0
+        # By Dask's own prefix: what finished runs took before all this began, and what those took
+        # that report nothing.
+        self._computed_before: defaultdict[str, float] = defaultdict(float)
+        self._vanished: defaultdict[str, float] = defaultdict(float)
 
     def added(self, worker: WorkerState) -> None:
         """Count the threads of a worker from now on."""
@@ -181,8 +184,9 @@ class Workers:
         """Count the time of a task that did not report it: cancelled, or its worker was lost."""
         self._from_before.pop(task, None)
         took = self._running.pop(task.key, None)
-        if took is not None:
-            self._vanished += took + monotonic() - self._looked_at
+        prefix = task.prefix.name
+        if took is not None and (prefix in self._vanished or len(self._vanished) < MAX_PREFIXES):
+            self._vanished[prefix] += took + monotonic() - self._looked_at
 
     def took_elsewhere(self) -> dict[str, float]:
         """Return time to subtract from the workers' reports, by Dask's own prefix, once each.
@@ -194,7 +198,7 @@ class Workers:
         for task, (worker, took) in tuple(self._from_before.items()):
             if task.processing_on is not worker:
                 del self._from_before[task]
-                self._compute_before += took
+                self._computed_before[task.prefix.name] += took
                 self._took_before[task.prefix.name] += took
         seconds = dict(self._took_before)
         for prefix, took in self._took_apart.items():
@@ -203,23 +207,21 @@ class Workers:
         self._took_apart.clear()
         return seconds
 
-    def totals(
-        self, workers: Sequence[WorkerState], compute_seconds: float
-    ) -> Generator[None, None, WorkerTotals]:
+    def totals(self, workers: Sequence[WorkerState]) -> Generator[None, None, WorkerTotals]:
         """Add up ``workers``, Dask's own records, in steps; return the totals.
 
-        ``compute_seconds`` is the compute time of all ended task runs; that of running ones is
-        added. A worker's metrics are read directly: its ``memory`` property takes five times as
-        long, too long for a thousand workers.
+        A worker's metrics are read directly: its ``memory`` property takes five times as long, too
+        long for a thousand workers.
         """
         now, at = time(), monotonic()
         first = self._looked_at == self._began_at
         count = len(workers)
         threads = limit = 0
         managed = unmanaged = spilled = 0
-        executing = percent = 0.0
+        percent = 0.0
         peak: int | None = None
         seconds_of: defaultdict[TaskPrefix | None, float] = defaultdict(float)
+        executing: defaultdict[TaskPrefix | None, float] = defaultdict(float)
         running = 0
         other_states: Counter[str] = Counter()
         processes: set[tuple[str, int]] = set()
@@ -257,7 +259,7 @@ class Workers:
                             self._from_before[task] = worker, took - most
                         if took > most:
                             took = most
-                        executing += took
+                        executing[task.group.prefix] += took
                         in_threads[task.key] = took
                         if task in self._seceded:
                             took = max(took - (at - self._seceded[task][1]), 0.0)
@@ -297,9 +299,6 @@ class Workers:
         }
         self._running, self._looked_at = in_threads, monotonic()
         self._accrue(self._looked_at)
-        computed = compute_seconds - self._compute_before
-        # A running task may turn out to have computed less, but totals must never decrease.
-        self._computing = max(self._computing, computed + self._vanished + executing)
         states = dict(other_states)
         if running:
             states[Status.running.name] = running
@@ -317,13 +316,30 @@ class Workers:
             capacity=self._capacity,
             unassigned=self._unassigned,
             paused=self._paused,
-            computing=self._computing,
-            running={
-                prefix.name: took for prefix, took in seconds_of.items() if prefix is not None
-            },
+            unreported=self._unreported(executing),
+            running=_named(seconds_of),
             gpu=gpu,
             peak_memory=peak,
         )
+
+    def unreported(self, workers: Iterable[WorkerState]) -> dict[str, float]:
+        """Return ``WorkerTotals.unreported`` as it is now."""
+        now, most = time(), monotonic() - self._began_at
+        executing: defaultdict[TaskPrefix | None, float] = defaultdict(float)
+        for worker in workers:
+            since = max(now - worker.last_seen, 0.0)
+            for task, took in worker.executing.items():
+                if task.processing_on is worker:
+                    executing[task.group.prefix] += min(took + since, most)
+        return self._unreported(executing)
+
+    def _unreported(self, executing: Mapping[TaskPrefix | None, float]) -> dict[str, float]:
+        seconds: defaultdict[str, float] = defaultdict(float, _named(executing))
+        for prefix, took in self._vanished.items():
+            seconds[prefix] += took
+        for prefix, took in self._computed_before.items():
+            seconds[prefix] -= took
+        return dict(seconds)
 
     def _accrue(self, now: float) -> None:
         # ``now`` is a monotonic time: the wall clock may be set.
@@ -332,3 +348,7 @@ class Workers:
         self._capacity += self._threads * elapsed
         self._unassigned += self._free_threads * elapsed
         self._paused += self._paused_threads * elapsed
+
+
+def _named(seconds: Mapping[TaskPrefix | None, float]) -> dict[str, float]:
+    return {prefix.name: took for prefix, took in seconds.items() if prefix is not None}
