@@ -21,6 +21,7 @@ import daskscope
 from daskscope.observe.cluster import calls
 from daskscope.observe.tasks import computation
 from daskscope.plugin import NAME
+from tests.exporter.everywhere import counted_everywhere
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
 from tests.patience import PATIENCE, wait_until
@@ -36,6 +37,19 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("OTEL_", "DASK_DASKSCOPE")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _counted_beside_all(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Count beside each plugin that starts in this process, unless :func:`register` does, or the
+    test is marked ``uncounted``.
+    """
+    counted = {"register", "equals_truth", "counts_equal_truth"} & {*request.fixturenames}
+    if counted or request.node.get_closest_marker("uncounted") is not None:
+        yield
+    else:
+        with counted_everywhere():
+            yield
 
 
 @pytest.fixture

@@ -9,7 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tests.exporter import counted_preload
 from tests.forked import ForkedProcess
 from tests.patience import START_PATIENCE
 from tests.service_process import free_port
@@ -71,11 +74,22 @@ def dask_process(
 def scheduler_process(
     *options: str, port: str = "", python: str | None = None, **environment: str
 ) -> Iterator[SchedulerProcess]:
-    """Run ``dask scheduler`` on a ``port``, by default a free one, with further ``options``."""
+    """Run ``dask scheduler`` on a ``port``, by default a free one, with further ``options``.
+
+    What runs there is counted beside its plugins, unless it is an interpreter of its own, or is
+    killed.
+    """
     port = port or str(free_port())
     where = ["--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0"]
-    with dask_process("scheduler", *where, *options, python=python, **environment) as process:
-        yield SchedulerProcess(f"tcp://127.0.0.1:{port}", process)
+    with TemporaryDirectory() as folder:
+        differs = Path(folder, "differs")
+        if not python and "PYTHONPATH" not in environment:
+            # The first, so that it is there before daskscope is.
+            where += ["--preload", counted_preload.__name__]
+            environment[counted_preload.FILE] = str(differs)
+        with dask_process("scheduler", *where, *options, python=python, **environment) as process:
+            yield SchedulerProcess(f"tcp://127.0.0.1:{port}", process)
+        assert not differs.exists(), differs.read_text()
 
 
 @contextmanager

@@ -143,6 +143,10 @@ class Truth(SchedulerPlugin):
 
     async def end(self) -> None:
         """Count no more."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Count no more. On the scheduler's loop."""
         if self._looks is not None:
             self._looks.cancel()
             self._looks = None
@@ -259,12 +263,15 @@ class Truth(SchedulerPlugin):
 
     def _is_there(self) -> bool:
         """Return whether the other plugin is or was there, and begin if that is new."""
-        if not self.began_at and self._beside in self._scheduler.plugins:
+        if not self.began_at and self._has_come():
             self.began_at = wall_clock()
             self._seen_late = time.monotonic() - self._looked_at
             self._left_out = set(self._scheduler.tasks)
             self._unsure |= {task.prefix.name for task in self._scheduler.tasks.values()}
         return bool(self.began_at)
+
+    def _has_come(self) -> bool:
+        return self._beside in self._scheduler.plugins
 
     def _look(self) -> None:
         """Add the time since the last look, in which the threads had what they had then: where the
