@@ -168,6 +168,14 @@ def bytes_of(name: str, value: Any) -> int | None:
     return None if found is None else int(found)
 
 
+def whole_number(name: str, value: Any) -> int | None:
+    """Return a whole number of at least 0."""
+    found = _parsed(name, value, None, "a whole number of at least 0", 0.0)
+    if found is not None and found != int(found):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number of at least 0")
+    return None if found is None else int(found)
+
+
 def _number(name: str, value: Any) -> float | None:
     # 0 is allowed: a run may take no longer than usual, and cost nothing.
     return _parsed(name, value, None, "a number of at least 0", 0.0)
