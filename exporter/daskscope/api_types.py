@@ -455,11 +455,32 @@ class FindingOfJob(TypedDict):
     runs: int
 
 
+class Receipt(TypedDict):
+    """What a repair of a job saves: since the run ``computation``, runs take less by ``share``.
+
+    ``rules`` are those whose findings most runs before had and none has since. ``saved`` is an
+    estimate for one run, None without prices. ``expected_low`` and ``expected_high`` are the shares
+    of a run that the findings had said that it saves; None where they did not.
+    """
+
+    at: datetime
+    cluster: str
+    computation: str
+    rules: list[str]
+    share: float
+    saved: float | None
+    currency: str | None
+    price_source: PriceSource | None
+    expected_low: float | None
+    expected_high: float | None
+    sentence: str
+
+
 class JobDetail(Job):
     """A job with its newest runs, oldest first, at most 200.
 
     ``sentence`` says what they come to. ``passed`` counts those that passed; ``changes`` are oldest
-    first. ``findings`` are of the last 50 runs.
+    first. ``findings`` are of the last 50 runs. ``receipt`` is None where nothing was repaired.
     """
 
     sentence: str
@@ -468,6 +489,7 @@ class JobDetail(Job):
     run_list: list[JobRun]
     users: list[UserOfJob]
     findings: list[FindingOfJob]
+    receipt: Receipt | None
 
 
 class ComparedRun(TypedDict):

@@ -54,6 +54,17 @@ def test_nothing_is_found_where_nothing_changed(series: Series) -> None:
     assert found <= MOST_FALSE * SERIES
 
 
+@pytest.mark.parametrize(("sides", "between"), [(6, 6), (12, 8), (20, 6), (30, 12)], ids=str)
+def test_a_change_and_its_repair_are_both_found(sides: int, between: int) -> None:
+    chance = random.Random(f"{sides}, {between}, 2026")
+    found = 0
+    for _ in range(SERIES):
+        values = noise(chance, sides), noise(chance, between), noise(chance, sides)
+        series = [*values[0], *(2 * value for value in values[1]), *values[2]]
+        found += [one.index for one in changes(series)] == [sides, sides + between]
+    assert found >= LEAST_FOUND * SERIES
+
+
 @pytest.mark.parametrize("step", [1.2, 1 / 1.2], ids=["slower", "quicker"])
 @pytest.mark.parametrize("before", [(12, 20), (20, 60)], ids=str)
 def test_a_step_of_a_fifth_is_found_within_five_runs(before: tuple[int, int], step: float) -> None:

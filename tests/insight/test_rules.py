@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daskscope_service.insight.findings.evidence import Evidence, Holder, Meanwhile
+from daskscope_service.insight.findings.evidence import Evidence, Holder, Meanwhile, Slower
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.findings.rules import RULES, judge
 from daskscope_service.insight.findings.thresholds import DEFAULTS
@@ -153,6 +153,10 @@ BLOCKED_LOOP = evidence(
                "activities": {"idle": 0.1, "thread-cpu": 4.6}},
 )  # fmt: skip
 
+SLOWER = evidence(
+    run={"duration": 20.0},
+    slower=Slower(10.0, 20.1, 6, 5, None, "c0", ("dask 2026.8.0 → 2026.9.0", "other code")),
+)
 SICK: dict[str, Evidence] = {
     "tiny-tasks": TINY,
     "spilling": SPILLING,
@@ -186,6 +190,7 @@ SICK: dict[str, Evidence] = {
         run={"completed": 140, "done": 100},
         losses=(loss(reason="process died", nanny_memory=None),),
     ),
+    "slower-than-before": SLOWER,
     **paced.SICK,
 }  # fmt: skip
 
@@ -709,6 +714,13 @@ def test_an_idle_cluster_names_who_holds_it_and_how_much() -> None:
         "It was idle for 48.1 s of the 49.0 s that it was up, with 1 client connected and 8 "
         "results held in memory (ada on 10.0.0.2 with 610 MiB)."
     )
+
+
+def test_a_run_that_took_no_longer_than_before_is_not_slower() -> None:
+    assert first(evidence(run={"duration": 10.5}, slower=SLOWER.slower)) is None
+    assert first(evidence(run={"duration": 20.0, "erred": 1}, slower=SLOWER.slower)) is None
+    little = replace(SLOWER.slower, before=0.5, after=0.8)  # type: ignore[type-var]
+    assert first(evidence(run={"duration": 1.2}, slower=little)) is None
 
 
 def test_times_of_losses_bound_what_they_are_blamed_for() -> None:

@@ -14,7 +14,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import Engine, Select, bindparam, delete, exists, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    select,
+    tuple_,
+    update,
+)
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.key_register import hasher
@@ -29,7 +39,7 @@ from daskscope_service.insight.jobs.identity import (
     identity_of,
     needs_groups,
 )
-from daskscope_service.insight.jobs.summary import summed_up
+from daskscope_service.insight.jobs.summary import Changed, summed_up
 from daskscope_service.insight.statement import statement_in
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.causes import among
@@ -46,6 +56,8 @@ ROUND_SECONDS = 5.0
 _TOGETHER, _SUMMED = 20, 50
 #: Calls of a computation that say which job it is a run of, the innermost.
 _MOST_CALLS = 20
+#: Runs of a job that are judged anew when it changed, the newest.
+_JUDGED = 20
 #: Seconds of one round after which the rest waits for the next.
 _MOST_SECONDS = 4.0
 #: Seconds until code that was not there is looked for again, and for how long it may yet arrive.
@@ -213,13 +225,46 @@ class Namer:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
             values = {id: _values(scope, id) for id in ids}
+            query = scope.select(job, job.c.id, job.c.change).where(job.c.id.in_(ids))
+            before = {row["id"]: row["change"] for row in scope.items(query)}
         with writing(self._engine) as connection:
             for id, new in values.items():
                 this = (job.c.workspace == name, job.c.id == id)
                 if new is None:
                     connection.execute(delete(job).where(*this))
-                else:
-                    connection.execute(update(job).where(*this).values(new))
+                    continue
+                connection.execute(update(job).where(*this).values(new))
+                if _is_other(before.get(id), new["change"]):
+                    _judge_anew(connection, name, id, before.get(id), new, now)
+
+
+def _is_other(one: Item | None, other: Item | None) -> bool:
+    """Return whether findings say something else with the one change of a job than the other.
+
+    ``earlier`` ones move only when runs were removed.
+    """
+    if one is None or other is None:
+        return one is not other
+    return any(one[name] != other[name] for name in ("cluster", "computation", "run_before"))
+
+
+def _judge_anew(
+    connection: Connection, name: str, id: str, before: Item | None, new: Item, now: float
+) -> None:
+    """Have the newest runs of a job judged that a change made slower, or would have made."""
+    if not any(one is not None and one["after"] > one["before"] for one in (before, new["change"])):
+        return
+    key = (computation.c.cluster, computation.c.id)
+    newest = select_in(name, computation, *key).where(computation.c.job == id)
+    newest = newest.order_by(computation.c.started_at.desc()).limit(_JUDGED)
+    pairs = [tuple(row) for row in connection.execute(newest)]
+    connection.execute(
+        update(computation)
+        .where(computation.c.workspace == name, tuple_(*key).in_(pairs))
+        # Those that run are due anyway.
+        .where(computation.c.judge_at.is_(None))
+        .values(judge_at=now)
+    )
 
 
 def _due(name: Any, now: float) -> Select[Any]:
@@ -279,15 +324,19 @@ def _values(scope: Scope, id: str) -> Item | None:
         "price_source": source,
         "change": None
         if change is None
-        else asdict(change.change)
-        | {
-            "cluster": change.cluster,
-            "computation": change.computation,
-            "run_before": change.run_before,
-        },
+        else _as_stored(change) | {"earlier": [_as_stored(one) for one in summary.changes[:-1]]},
         "change_at": None if change is None else change.at,
         # Its month goes on.
         "due_at": None if cost is None else scope.now + _DAY,
+    }
+
+
+def _as_stored(change: Changed) -> Item:
+    return asdict(change.change) | {
+        "at": change.at,
+        "cluster": change.cluster,
+        "computation": change.computation,
+        "run_before": change.run_before,
     }
 
 

@@ -13,7 +13,15 @@ from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import FINDING_COSTS, budget, cluster, finding, notice
+from daskscope_service.db.schema import (
+    FINDING_COSTS,
+    budget,
+    cluster,
+    computation,
+    finding,
+    job,
+    notice,
+)
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
@@ -23,6 +31,9 @@ from daskscope_service.queries.mutes import not_muted
 _BEGAN_WITHIN, _FOUND_WITHIN = 86400.0, 600.0
 #: Findings that are looked at in one round.
 _MOST_FINDINGS = 200
+#: The rule whose finding is of a job, and seconds since that changed after which it is no news:
+#: less than notices are remembered.
+_OF_JOBS, _CHANGED_WITHIN = "slower-than-before", 30 * 86400.0
 #: Rules whose findings are of what notifications of another kind report.
 _REPORTED_OTHERWISE = (
     *("silent", "failed", "upstream-failed", "cancelled", "out-of-memory", "idle-cluster"),
@@ -97,7 +108,17 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
             cluster,
             and_(cluster.c.workspace == finding.c.workspace, cluster.c.id == finding.c.cluster),
         )
+        .outerjoin(
+            computation,
+            and_(
+                computation.c.workspace == finding.c.workspace,
+                computation.c.cluster == finding.c.cluster,
+                computation.c.id == finding.c.computation,
+            ),
+        )
+        .outerjoin(job, and_(job.c.workspace == finding.c.workspace, job.c.id == computation.c.job))
         .add_columns(*(cluster.c.name, finding.c.cost, finding.c.currency, finding.c.price_source))
+        .add_columns(computation.c.job, job.c.change_at)
         .where(
             finding.c.at > now - _BEGAN_WITHIN,
             FINDING_COSTS,
@@ -113,6 +134,13 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
         # Work that is done over and over has its findings over and over: one of a day is enough.
         day = datetime.fromtimestamp(row["at"], UTC).date()
         id = f"finding:{row['rule']}:{row['severity']}:{row['user']}:{day}"
+        if row["rule"] == _OF_JOBS:
+            # The job's is the same with each run, until it changes again. What was before that is
+            # over.
+            changed_at = row["change_at"] or 0.0
+            if not now - _CHANGED_WITHIN < changed_at <= row["at"]:
+                continue
+            id = f"finding:{row['rule']}:{row['job']}:{changed_at:.3f}"
         path = f"/clusters/{quote(row['cluster'], safe='')}"
         if row["computation"]:
             path += f"/computations/{quote(row['computation'], safe='')}"

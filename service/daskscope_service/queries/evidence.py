@@ -20,9 +20,11 @@ from daskscope_service.insight.findings.evidence import (
     Meanwhile,
     Run,
     Share,
+    Slower,
 )
 from daskscope_service.insight.findings.waits import waits
 from daskscope_service.insight.flame import lines_of, merge
+from daskscope_service.insight.jobs.differences import of_runs
 from daskscope_service.insight.progress import done_of
 from daskscope_service.insight.verdict import (
     cluster_seconds,
@@ -33,6 +35,7 @@ from daskscope_service.insight.verdict import (
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries import meanwhile, sequences
 from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
+from daskscope_service.queries.job_runs import some_runs
 from daskscope_service.queries.logs import LEVELS
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.thresholds import thresholds_of
@@ -74,6 +77,7 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
         cause=_cause(scope, run, cluster_id),
         interval=interval,
+        slower=_slower(scope, rows[0]),
         thresholds=thresholds_of(scope.connection, scope.workspace),
     )
 
@@ -211,6 +215,43 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     )
     rows, _ = scope.first_items(query.order_by(table.c.name), MOST_GROUPS)
     return [Group(**row) for row in rows]
+
+
+def _slower(scope: Scope, row: Item) -> Slower | None:
+    """Return the last change of its job before a computation, if that made runs slower."""
+    if row["job"] is None:
+        return None
+    table = schema.job
+    query = scope.select(table, table.c.change).where(table.c.id == row["job"])
+    last = scope.connection.execute(query).scalar()
+    changes = [] if last is None else [*last.get("earlier", ()), last]
+    came = [one for one in changes if one.get("at", 0.0) <= row["started_at"]]
+    if not came or came[-1]["after"] <= came[-1]["before"]:
+        return None
+    change = came[-1]
+    of = schema.computation
+    first = (change["cluster"], change["computation"])
+    before = scope.connection.execute(
+        scope.select(of, of.c.cluster).where(
+            of.c.id == change["run_before"], of.c.job == row["job"]
+        )
+    ).scalar()
+    candidates: list[str] = []
+    if before is not None:
+        some = {(one["cluster"], one["id"]): one for one in some_runs(
+            scope, [first, (before, change["run_before"])]
+        )}  # fmt: skip
+        if len(some) == 2:
+            candidates = of_runs(some[before, change["run_before"]], some[first])
+    return Slower(
+        before=change["before"],
+        after=change["after"],
+        runs_before=change["runs_before"],
+        runs_after=change["runs_after"],
+        chance=change["chance"],
+        run_before=change["run_before"],
+        candidates=candidates,
+    )
 
 
 #: What a computation itself says of the time in which it ran.

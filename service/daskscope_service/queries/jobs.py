@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ from sqlalchemy import and_, func, tuple_
 from daskscope_service.db.schema import computation, finding, job
 from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page
 from daskscope_service.insight.jobs.differences import of_runs
-from daskscope_service.insight.jobs.summary import has_passed, summed_up
+from daskscope_service.insight.jobs.receipt import receipt_of, sides
+from daskscope_service.insight.jobs.summary import Summary, has_passed, summed_up
 from daskscope_service.queries.causes import among
 from daskscope_service.queries.computations import computations_by_key
 from daskscope_service.queries.job_runs import newest_runs
@@ -103,6 +105,8 @@ def one_job(scope: Scope, id: str) -> Item:
     users = Counter(run["user"] for run in runs)
     item["users"] = [{"user": user, "runs": count} for user, count in users.most_common()]
     item["findings"] = _findings(scope, runs[-_OF_FINDINGS:])
+    receipt = receipt_of(runs, summary, _of_both_sides(scope, runs, summary))
+    item["receipt"] = None if receipt is None else asdict(receipt)
     return item
 
 
@@ -124,8 +128,25 @@ def _told(scope: Scope, items: list[Item]) -> list[Item]:
         item["user"] = None if run is None else run["user"]
         item["status"] = None if run is None else run["status"]
         if (change := item["change"]) is not None:
+            change.pop("earlier", None)
             item["change"] = change | {"at": item["change_at"]}
     return items
+
+
+def _of_both_sides(
+    scope: Scope, runs: list[Item], summary: Summary
+) -> dict[tuple[str, str], list[tuple[str, Any]]]:
+    """Return rules and savings of the causes that runs around the last change had, by run."""
+    before, since = sides(runs, summary)
+    pairs = [(run["cluster"], run["id"]) for run in (*before, *since)]
+    key = (finding.c.cluster, finding.c.computation)
+    query = among(scope.select(finding, *key, finding.c.rule, finding.c.saving), key, pairs)
+    found: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+    for row in scope.items(query.where(finding.c.suppressed_by.is_(None))):
+        found.setdefault((row["cluster"], row["computation"]), []).append(
+            (row["rule"], row["saving"])
+        )
+    return found
 
 
 def _findings(scope: Scope, runs: Iterable[Item]) -> list[Item]:

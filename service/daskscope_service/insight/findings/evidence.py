@@ -304,13 +304,31 @@ class Meanwhile:
 
 
 @dataclass(frozen=True, slots=True)
+class Slower:
+    """The last change of the computation's job, which it came after: runs take longer since.
+
+    ``before`` and ``after`` are medians, in seconds, of so many passed runs; ``chance`` is how
+    probable that is by chance, None where too few runs say it. ``run_before`` is the id of the last
+    passed run before; ``candidates`` what changed at the same time, in words.
+    """
+
+    before: float
+    after: float
+    runs_before: int
+    runs_after: int
+    chance: float | None
+    run_before: str
+    candidates: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """All that is known about one subject: a cluster or, with ``run``, a computation on it.
 
     ``losses`` are the workers that left; ``cause`` the failure in another computation for which
     its tasks never ran. ``interval`` is the time between two beats. Of a cluster, ``loops`` are
     computations that came one after another, and ``coming`` workers that came and went: None where
-    nobody looked.
+    nobody looked. ``slower`` is None where the job of a computation did not become slower.
     """
 
     cluster: ClusterState
@@ -321,6 +339,7 @@ class Evidence:
     interval: float = 10.0
     loops: Sequence[Loop] | None = None
     coming: Coming | None = None
+    slower: Slower | None = None
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 
     @property

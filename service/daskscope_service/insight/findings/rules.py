@@ -13,6 +13,7 @@ from math import isfinite
 from daskscope_service.insight.findings import (
     deaths,
     failures,
+    history,
     idle,
     memory,
     pace,
@@ -29,7 +30,7 @@ from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
-VERSION = 6
+VERSION = 7
 
 _BEYOND = NotMeasured("numbers that are not beyond all bounds")
 
@@ -111,6 +112,8 @@ RULES: tuple[Rule, ...] = _rules(
     ("blocked-loop", threads.blocked_loop, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),
+    # Last of what a computation may have: the others say why.
+    ("slower-than-before", history.slower_than_before, ()),
     ("growing-memory", memory.growing_memory, ("nearly-out-of-memory",)),
     ("worker-churn", pace.worker_churn, ()),
     ("compute-loop", pace.compute_loop, ()),

@@ -121,6 +121,8 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("growing.share", 0.3, "1", "docs: Dask warns of 70 %, with what it knows of"),
     Threshold("growing.goes-on", 0.5, "1", "heuristic: of the mean growth, in the last part"),
     Threshold("near.share", 0.9, "1", "docs: nannies end workers at 95 %"),
+    Threshold("slower.share", 0.1, "1", "as changes of jobs: runs vary by less"),
+    Threshold("slower.seconds", 1.0, "s", "heuristic: a shorter delay is no matter"),
     Threshold("nothing.computed", 0.7, "1", "heuristic: from then on threads are said to be busy"),
 )
 

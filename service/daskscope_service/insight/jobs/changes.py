@@ -3,14 +3,15 @@
 Below five runs there is no verdict. From five on, the last three count as a change where all of
 them are beyond what the runs before vary by. From thirteen on it is E-divisive with means (Matteson
 and James 2014), with Student's t-test in place of permutations, as in Hunter (Fleming et al. 2023)
-and Apache Otava: the same runs give the same answer each time. All of it looks at logarithms, for
-times of runs vary by shares of themselves.
+and Apache Otava: the same runs give the same answer each time. Where it finds nothing, parts of the
+runs are looked at by themselves, as in seeded binary segmentation (Kovács et al. 2023). All of
+it looks at logarithms, for times of runs vary by shares of themselves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median, variance
@@ -91,13 +92,34 @@ def _of_few(values: Sequence[float]) -> list[Change]:
 
 def _split(logs: Sequence[float], first: int, end: int) -> list[int]:
     """Return the places between ``first`` and ``end`` that may be changes, in order."""
-    place = _most_apart(logs, first, end)
-    if place is None:
-        return []
-    chance = _chance(logs[first:place], logs[place:end], end - first)
-    if chance > _FIRST_CHANCE:
+    chance, place = _likeliest(logs, first, end, end - first)
+    if place is None or chance > _FIRST_CHANCE:
+        # A change and its repair hide one another where all runs are looked at together.
+        parts = [_likeliest(logs, *part, end - first) for part in _parts(first, end)]
+        chance, place = min(parts, key=lambda one: one[0], default=(1.0, None))
+    if place is None or chance > _FIRST_CHANCE:
         return []
     return [*_split(logs, first, place), place, *_split(logs, place, end)]
+
+
+def _likeliest(
+    logs: Sequence[float], first: int, end: int, places: int
+) -> tuple[float, int | None]:
+    """Return where a change may be between two places, and how probable that is by chance."""
+    place = _most_apart(logs, first, end)
+    if place is None:
+        return 1.0, None
+    return _chance(logs[first:place], logs[place:end], places), place
+
+
+def _parts(first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield parts of the runs between two places that overlap: of two thirds, and of less."""
+    length = (end - first) * 2 // 3
+    while length >= 2 * _SIDE:
+        step = max(length // 2, 1)
+        for start in (*range(first, end - length, step), end - length):
+            yield start, start + length
+        length = length * 2 // 3
 
 
 def _most_apart(logs: Sequence[float], first: int, end: int) -> int | None:

@@ -1,0 +1,66 @@
+"""The rule about the runs before: work that takes longer than it did."""
+
+from __future__ import annotations
+
+from daskscope_service.insight.findings.evidence import Evidence
+from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome, Saving
+from daskscope_service.insight.findings.mass import share_of, weighed
+from daskscope_service.insight.jobs.summary import longer
+from daskscope_service.insight.wording import duration, plural
+
+#: What changed at the same time, of which so much is said.
+_MOST_CANDIDATES = 4
+
+
+def slower_than_before(evidence: Evidence) -> Outcome:
+    """Runs of its job take longer since a change, and so did this one.
+
+    How it is found: the passed runs of the [job](jobs.md) changed at a point in time, by the rules
+    there: nothing is said of fewer than five. Since then they take at least 10 % and a second
+    longer, as medians, and so did this run, which finished without a task run that erred.
+
+    What to do: compare a run with the last one before the change. Versions of packages and code
+    that changed at the same time are named; nothing says that they are the cause.
+
+    Example: it takes 2.0 times as long as before: 20.0 s instead of 10.0 s, for the last 6 passed
+    runs; at the same time changed: dask 2026.8.0 → 2026.9.0; other code.
+    """
+    run, slower, limits = evidence.run, evidence.slower, evidence.thresholds
+    if run is None or slower is None or run.status != "finished" or run.erred:
+        return None
+    least = max(limits["slower.share"] * slower.before, limits["slower.seconds"])
+    if min(slower.after, run.duration) - slower.before < least:
+        return None
+    threads = evidence.threads
+    lost = run.duration - slower.before
+    some = [*slower.candidates[:_MOST_CANDIDATES]]
+    if left := len(slower.candidates) - len(some):
+        some.append(f"{left} more")
+    changed = f"; at the same time changed: {'; '.join(some)}" if some else ""
+    measures = [
+        Measure("median of the runs before", slower.before, "s"),
+        Measure("median of the runs since", slower.after, "s"),
+        Measure("this run", run.duration, "s"),
+        Measure("runs before", slower.runs_before, "{run}"),
+        Measure("runs since", slower.runs_after, "{run}"),
+    ]
+    if slower.chance is not None:
+        measures.append(Measure("probability by chance", slower.chance, "1"))
+    return Finding(
+        rule="slower-than-before",
+        severity=weighed(evidence, lost * (threads or 1.0), evidence.capacity),
+        clause=f"it takes {longer(slower.after / slower.before - 1)} before: "
+        f"{duration(slower.after)} instead of {duration(slower.before)}, for the last "
+        f"{plural(slower.runs_after, 'passed run')}{changed}",
+        evidence=tuple(measures),
+        actions=(
+            Action(
+                "Compare it with the last run before the change.",
+                f"daskscope compare {slower.run_before} {run.id}",
+            ),
+        ),
+        seconds=None if threads is None else lost * threads,
+        share=None if threads is None else share_of(lost * threads, evidence.capacity),
+        saving=Saving(0.0, lost, "s", "time of this run - median of the runs before"),
+        confidence="medium" if slower.chance is None else "high",
+    )
