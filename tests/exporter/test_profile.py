@@ -168,9 +168,12 @@ def test_time_in_which_no_sample_can_be_taken_is_told_and_is_nobody_elses(
     unsampled = [row.unsampled for row in rows if row.unsampled is not None]
     assert 0 < of_nap <= 1.15 * took["nap"]
     assert sum(unsampled) >= 0.75 * took["hold_the_lock"]
-    # All that the tasks took is in one of both.
-    seconds = sum(row.seconds for row in rows)
-    assert seconds + sum(unsampled) == pytest.approx(sum(took.values()), rel=0.15)
+    # All that the tasks took is in one of both. Of one that runs, what it took is counted until its
+    # end is known, which is late on a busy machine.
+    told = sum(row.seconds for row in rows) + sum(unsampled)
+    assert told >= 0.85 * sum(took.values())
+    if interval == "1h":
+        assert told <= 1.15 * sum(took.values())
 
 
 @pytest.fixture

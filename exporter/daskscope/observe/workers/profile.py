@@ -145,6 +145,9 @@ class Profiles:
         self._started_at = time()
         self._started = clock.monotonic()
         self._computed = Computed({}, {})
+        # By the name for tasks that are alike: below zero, what was counted of tasks that ran, and
+        # that they turned out not to have computed.
+        self._too_much: dict[str, float] = {}
         self._next_worker = 0
         # In seconds, as far as the scheduler knows the workers' settings.
         self._sampled_every = parse_timedelta(
@@ -212,13 +215,14 @@ class Profiles:
         return window
 
     def _busy_since(self, before: Computed, computed: Computed) -> dict[str, float]:
-        busy: defaultdict[str, float] = defaultdict(float)
+        # A task that was running may end up having computed less.
+        busy: defaultdict[str, float] = defaultdict(float, self._too_much)
         for name, took in computed.reported.items():
             busy[self._naming.alike(name)] += took - before.reported.get(name, 0.0)
         for prefix in computed.unreported.keys() | before.unreported.keys():
             took = computed.unreported.get(prefix, 0.0) - before.unreported.get(prefix, 0.0)
             busy[self._naming.alike_of(prefix)] += took
-        # A task that was running may end up having computed less.
+        self._too_much = {name: took for name, took in busy.items() if took < 0.0}
         return {name: took for name, took in busy.items() if took > 0.0}
 
     def take(self) -> tuple[protocol.Profile, ...]:
