@@ -24,6 +24,7 @@ from granian.server import Server
 
 from daskscope.errors import ConfigurationError
 from daskscope_service.server import logs, tls
+from daskscope_service.server.connections import STREAMS
 from daskscope_service.settings import Settings
 
 #: Seconds that requests under way get to finish when the service is asked to stop; then it is
@@ -68,6 +69,7 @@ def serve(settings: Settings) -> None:
             initial_connection_window_size=_BUFFER,
             initial_stream_window_size=_BUFFER,
             max_headers_size=_BUFFER,
+            max_concurrent_streams=STREAMS,
             # A peer that is gone does not answer the pings.
             keep_alive_interval=30_000,
             keep_alive_timeout=20,
