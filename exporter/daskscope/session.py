@@ -14,7 +14,7 @@ import atexit
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Generator
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +85,21 @@ class ObservationSession:
         is_installed: Callable[[], bool],
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
+        with ExitStack() as undo:
+            self._begin(undo, scheduler, settings, drops, registrant, is_installed, close)
+            undo.pop_all()
+
+    def _begin(
+        self,
+        undo: ExitStack,
+        scheduler: Scheduler,
+        settings: Settings,
+        drops: Counter[str],
+        registrant: Registrant,
+        is_installed: Callable[[], bool],
+        close: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Start all parts. Add to ``undo`` what ends each of them, in case a later one fails."""
         destination = OTLPEnvironment(settings)
         settings = destination.in_force(settings)
         self._scheduler = scheduler
@@ -100,20 +115,25 @@ class ObservationSession:
             sampled=guarded(drops, None, sampling),
             many_wait=lambda: self._count.put(None),
         )
+        self._unwatch: list[Callable[[], None]] = [self.observer.stop]
+        undo.callback(self._stop_watching)
         self._count: Background[None] = Background(
             "daskscope-count",
             lambda _: self.observer.transitions.count_waiting(),
             lambda: None,
             drops,
         )
+        undo.callback(self._count.close)
         self._loop = asyncio.get_running_loop()
         self.sender = Sender(settings, drops, self._obey)
+        undo.callback(self.sender.keeper.close)
         self._privacy = Privacy(settings, self.observer.refusals, drops)
         self._recent = LatestRows()
         # Separate threads, because the service and the collector may each hang.
         self._report: Background[None] = Background(
             "daskscope-report", self.sender.send, self.sender.close, drops
         )
+        undo.callback(self._report.close)
         self._emit: Background[Cleared] | None = None
         self._emitter: Emitter | None = None
         if settings.otlp_enabled and not disabled_by_environment():
@@ -130,8 +150,9 @@ class ObservationSession:
             self._emit = Background(
                 "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
             )
+            undo.callback(self._emit.close)
         self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
-        self._unwatch: list[Callable[[], None]] = [self.observer.stop]
+        undo.callback(self._clear.close)
         self._unwatch.append(watch_processes(scheduler, drops))
         if settings.logs_transmit:
             self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings, drops))
@@ -143,14 +164,18 @@ class ObservationSession:
             self._profile = Background(
                 "daskscope-profile", self.observer.profiles.read, lambda: None, drops
             )
+            undo.callback(self._profile.close)
             self._unwatch.append(ShutdownHook(scheduler, self._read_leaving, drops).stop)
             self._unwatch.append(self.observer.profiles.stop)
         self._ended = False
         self._timer = Timer(self._beat, settings.interval, drops)
+        undo.callback(self._timer.stop)
         # A timer of its own: beats may be an hour apart, and a hanging request blocks its thread.
         self._ticks = Timer(self._tick, TICK, drops)
+        undo.callback(self._ticks.stop)
         # A script may end without closing its cluster, so spool the data at exit.
         atexit.register(self._keep_before_exit)
+        undo.callback(atexit.unregister, self._keep_before_exit)
         self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close), drops))
         self._more: asyncio.TimerHandle | None = None
         # The current beat, and the last snapshot that was passed on.
@@ -328,9 +353,7 @@ class ObservationSession:
         self._timer.stop()
         self._ticks.stop()
         atexit.unregister(self._keep_before_exit)
-        for unwatch in self._unwatch:
-            with self._contained:
-                unwatch()
+        self._stop_watching()
         if self._profile is not None:
             self._profile.close()
         with self._contained:
@@ -342,6 +365,11 @@ class ObservationSession:
             self._more.cancel()
         self._clear.close()
         self._count.close()
+
+    def _stop_watching(self) -> None:
+        for unwatch in self._unwatch:
+            with self._contained:
+                unwatch()
 
     def _obey(self, commands: tuple[protocol.Command, ...]) -> None:
         # This runs in the sender's thread, but only the loop's thread may use the scheduler.

@@ -223,10 +223,10 @@ def test_a_workspace_with_much_to_name_leaves_others_their_turn(
     namer.Namer(place.engine, 60.0).round()
 
     table = schema.computation
-    named = select(table.c.workspace, func.count()).where(table.c.job.is_not(None))
+    named = select(table.c.workspace, func.count().label("named")).where(table.c.job.is_not(None))
     with place.engine.connect() as connection:
         rows = connection.execute(named.group_by(table.c.workspace)).all()
-    counts = {workspace: count for workspace, count in rows}
+    counts = {row.workspace: row.named for row in rows}
     assert 0 < counts["a-first"] < 100
     assert counts["b-second"] == 1
 

@@ -167,27 +167,7 @@ class Observer:
             user_of=lambda client: self._users.user_of(client, self._users_running),
         )
         self.idle = self._cluster.idle
-        self._ticks = LoopTickHook(
-            scheduler,
-            self._drops,
-            self._cluster.load.look,
-            self.transitions.count_if_quiet,
-            # dict.values: Dask itself iterates by address, which takes several times as long.
-            lambda: self._workers.look_again(dict.values(scheduler.workers)),
-            lambda: self._beats.look(dict.values(scheduler.workers)),
-            self._meanwhile.look,
-            lambda: self._unrunnable.look(scheduler.unrunnable),
-        )
         self._code = CodeOfGraphs(settings.code_context_lines, settings.code_max_bytes, drops)
-        self._graphs = Messages[Graph](
-            scheduler,
-            "update-graph",
-            partial(read_graph, drops=drops),
-            drops,
-            pass_on=without_carried,
-        )
-        self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
-        self._secessions = Messages[None](scheduler, "long-running", self._secedes, drops)
         #: None if the settings forbid the profile: then no worker is asked for it.
         self.profiles = (
             Profiles(
@@ -228,6 +208,27 @@ class Observer:
             self._add(worker)
             for task in islice(worker.processing, worker.nthreads):
                 self._naming.prefix(task)
+        # Last, because nobody would remove these hooks if a line after them failed.
+        self._ticks = LoopTickHook(
+            scheduler,
+            self._drops,
+            self._cluster.load.look,
+            self.transitions.count_if_quiet,
+            # dict.values: Dask itself iterates by address, which takes several times as long.
+            lambda: self._workers.look_again(dict.values(scheduler.workers)),
+            lambda: self._beats.look(dict.values(scheduler.workers)),
+            self._meanwhile.look,
+            lambda: self._unrunnable.look(scheduler.unrunnable),
+        )
+        self._graphs = Messages[Graph](
+            scheduler,
+            "update-graph",
+            partial(read_graph, drops=drops),
+            drops,
+            pass_on=without_carried,
+        )
+        self._failed_runs = Messages[FailedRun](scheduler, "task-erred", read_failed_run, drops)
+        self._secessions = Messages[None](scheduler, "long-running", self._secedes, drops)
 
     def stop(self) -> None:
         """Remove all hooks from the scheduler and its event loop. The next snapshot is the last."""
