@@ -521,8 +521,10 @@ class Truth(SchedulerPlugin):
     def assert_status(self, status: Any, per_hour: Mapping[str, float] | None) -> None:
         """Compare the peaks, and what was held and cost; ``per_hour`` are the prices, if any."""
         status = _fields(status)
-        assert status["peak_workers"] <= self.peak_workers, "peak of workers"
-        assert status["peak_threads"] <= self.peak_threads, "peak of threads"
+        # Those of a moment before are no more than the peaks; after the end they are the last ones.
+        assert status["workers"] <= status["peak_workers"] <= self.peak_workers, "peak of workers"
+        assert status["threads"] <= status["peak_threads"] <= self.peak_threads, "peak of threads"
+        assert status["memory_used"] <= status["peak_memory_used"], "peak of memory"
         spent = self.spent(self.began_at, status["at"])
         unseen = 0.5 + self._seen_late
         held = (("gib_seconds", spent.gib, self._has.gib),)

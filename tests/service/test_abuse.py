@@ -9,8 +9,9 @@ import socket
 import ssl
 import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,13 +149,40 @@ def test_connections_that_dribble_change_nothing(service: ServiceProcess, peers:
         head("/readyz", long),
     ]
     assert beat(service, token).ok  # it was shown before
+    dribbling = []
     for number in range(200):
         what = begun[number % len(begun)]
-        connect(service, peers).sendall(what)
+        peer = connect(service, peers)
+        peer.sendall(what)
+        dribbling.append(peer)
         if number % 10 == 0:
             peer = connect(service, peers, "h2")
             peer.sendall(http2_post("/sign-in") if number % 20 else HTTP2)
-    check_all_is_well(service, token)
+    with _dribbles(dribbling) as sent:
+        check_all_is_well(service, token)
+        assert wait_until(lambda: sent.total() > len(dribbling))
+        check_all_is_well(service, token)
+
+
+@contextmanager
+def _dribbles(peers: list[socket.socket]) -> Iterator[Counter[int]]:
+    """Send a byte to each of ``peers`` now and then; count them by connection."""
+    ended, sent = threading.Event(), Counter[int]()
+
+    def dribble() -> None:
+        while not ended.wait(0.3):
+            for peer in peers:
+                with suppress(OSError):  # the service may have closed it
+                    peer.send(b"x")
+                    sent[peer.fileno()] += 1
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_a_hundred_requests_of_one_connection_are_answered_at_a_time(

@@ -88,6 +88,7 @@ STEADY = {
     ("daskscope-fleet", "Threads"): 6,
     ("daskscope-fleet", "Tasks"): 33,
     ("daskscope-cost", "Cost per hour, by cluster"): 3 * HOUR,
+    ("daskscope-pipeline", "Clusters that report"): 3,
 }
 
 
@@ -139,6 +140,29 @@ def test_after_their_end_nothing_is_shown_as_of_now(database: InfluxDB, end: flo
     after = _shown(database, end + FRESH + 1, 6 * HOUR, 30)
 
     assert after == dict.fromkeys(TRUE)
+
+
+def test_a_cluster_is_heard_for_five_minutes_after_its_last_report(
+    database: InfluxDB, end: float
+) -> None:
+    for second in _seconds(30):
+        assert _heard(database, end - 60 + second) == [True] * 3
+    assert _heard(database, end + 280) == [True] * 3
+    assert _heard(database, end + 301) == [False] * 3
+
+
+def _heard(database: InfluxDB, until: float) -> list[bool]:
+    """Return what Fleet's table says of each cluster."""
+    shown = Shown(until - 6 * HOUR, until + 0.4, 30)
+    (board,) = (board for board in BOARDS if board.uid == "daskscope-fleet")
+    values, _ = choose(database, board, shown)
+    (target,) = (
+        target
+        for panel in board.panels()
+        for target in panel.get("targets", ())
+        if 'AS "Heard"' in target["query"]
+    )
+    return [row["Heard"] > 0 for row in rows(ask_target(database, target, shown, values))]
 
 
 def _seconds(step: int) -> Iterator[int]:
