@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import pytest
-from distributed import Client
+from distributed import Client, worker_client
 
 import daskscope
+from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.needed import needed
 from tests.patience import wait_until
 from tests.service_process import ServiceProcess
@@ -53,3 +55,35 @@ def test_what_joblib_computes_in_a_thread_of_its_own_is_called_by_its_tasks(titl
     assert found == [number * number for number in range(8)]
     (title,) = wait_until(lambda: set(titles()))
     assert title == "tasks of square"
+
+
+def squares_in_a_task(numbers: list[int]) -> int:
+    with worker_client() as client:
+        return sum(client.gather(client.map(square, numbers)))
+
+
+def test_what_a_task_computes_is_called_by_its_tasks(titles: Any, client: Client) -> None:
+    assert client.submit(squares_in_a_task, [1, 2, 3]).result() == 14
+    inner, outer = wait_until(lambda: len(found := titles()) == 2 and found)
+    assert inner == "tasks of square"
+    assert outer == "assert client.submit(squares_in_a_task, [1, 2, 3]).result() == 14"
+
+
+def test_where_only_the_scheduler_has_daskscope_tasks_are_the_title(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path / "service") as service:
+        environment = {
+            "DASK_DASKSCOPE__ENDPOINT": service.url,
+            "DASK_DASKSCOPE__TOKEN": service.token(),
+            "DASK_DASKSCOPE__INTERVAL": "100ms",
+        }
+        with (
+            scheduler_process("--preload", "daskscope.preload", **environment) as scheduler,
+            worker_process(scheduler.address),
+            Client(scheduler.address) as client,
+        ):
+            assert client.gather(client.map(square, range(3))) == [0, 1, 4]
+            where = {"daskscope.endpoint": service.url, "daskscope.token": service.token()}
+            with dask.config.set(where):
+                (row,) = wait_until(daskscope.list_computations)
+    # By default, Dask's clients send no code.
+    assert row["title"] == "tasks of square"
