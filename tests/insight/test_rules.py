@@ -22,6 +22,7 @@ from tests.insight.constructed import (
     group,
     loss,
     of_cluster,
+    run_of,
     runs,
     sentence,
     share,
@@ -659,6 +660,45 @@ def test_tasks_that_waited_for_a_worker_are_named_after_the_cluster_has_gone() -
         "for."
     )
     assert first(without(gone, most_unrunnable=0.0)) == "cancelled"
+
+
+#: Of 100 tasks three waited for a GPU; it was cancelled after ten minutes.
+THREE_WAITED: dict[str, Any] = {
+    "status": "cancelled",
+    "tasks": 100,
+    "completed": 97,
+    "done": 97,
+    "cancelled": 3,
+    "duration": 600.0,
+    "states": {"memory": 97},
+    "seconds": {"compute": 10.0},
+    "unrunnable_seconds": 600.0,
+    "asks": {"GPU=1": 3},
+}
+
+
+@pytest.mark.parametrize("status", ["stopped", "lost", "running"])
+def test_tasks_that_waited_are_named_though_others_were_done(status: str) -> None:
+    given_up = evidence(run=THREE_WAITED, cluster={"status": status})
+    assert sentence(given_up) == (
+        "3 tasks waited for a worker that can run them: none of 2 workers was or had what they "
+        "asked for (GPU=1)."
+    )
+    # A tenth of its time: they may have run since.
+    waited = evidence(run=THREE_WAITED | {"unrunnable_seconds": 60.0}, cluster={"status": status})
+    assert first(waited) == "cancelled"
+
+
+def test_a_cluster_that_is_gone_says_what_no_worker_could_run() -> None:
+    gone = {"status": "stopped", "duration": 900.0, "workers": 0, "last_held_by": {"clients": 1}}
+    assert sentence(of_cluster(gone, waited=run_of(**THREE_WAITED))) == (
+        "3 tasks waited for a worker that can run them: none of 2 workers was or had what they "
+        "asked for (GPU=1)."
+    )
+    # That it was idle is no effect of that: while tasks wait, a cluster is not idle.
+    idle = of_cluster(gone, waited=run_of(**THREE_WAITED), meanwhile=Meanwhile(idle_longest=800.0))
+    assert [one.rule for one in judge(idle).shown] == ["unrunnable", "idle-cluster"]
+    assert first(of_cluster(gone)) is None
 
 
 def test_an_idle_cluster_says_so_after_it_has_stopped() -> None:

@@ -214,6 +214,60 @@ def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_id
     )
 
 
+def test_a_computation_whose_cluster_is_silent_says_so_before_any_cause(elsewhere: Reader) -> None:
+    id = "Scheduler-silent-with-retries"
+    retries: dict[str, Any] = {"tasks": 60, "completed": 50, "erred": 0, "retried": 120}
+    beat = make_beat(
+        make_cluster(id, started_at=NOW - 100, interval=0.1),
+        status=make_status(at=NOW - 50),
+        computations=(
+            make_computation("tries", started_at=NOW - 100, **retries, states={"memory": 50}),
+        ),
+        failures=(make_failure(computation="tries", count=120, retried=120, type="TimeoutError"),),
+    )
+    assert post(elsewhere.url, elsewhere.token, beat).ok
+    page = f"/clusters/{id}/computations/tries"
+    said = wait_until(
+        lambda: next(filter(lambda said: "not reported" in said, [elsewhere.verdict(page)]), None),
+        what="the page to say that the cluster is silent",
+    )
+    assert re.fullmatch(
+        r"Running for 50\.0 s, 50 of 60 tasks done; its cluster has not reported for [0-9.]+ m?s\. "
+        r"120 of 170 runs failed with TimeoutError and were run again\.",
+        said,
+    ), said
+
+
+def test_a_cluster_that_is_gone_says_what_no_worker_could_run(elsewhere: Reader) -> None:
+    id, began = "Scheduler-without-gpu", NOW - 900
+    cancelled = make_computation(
+        "some-wait",
+        **seconds_ago(880, 280) | {"status": "cancelled"},
+        tasks=100,
+        completed=97,
+        erred=0,
+        cancelled=3,
+        states={"memory": 97},
+        unrunnable_seconds=600.0,
+        asks={"GPU=1": 3},
+    )
+    stop = make_beat(
+        make_cluster(id, started_at=began),
+        phase="stop",
+        status=make_status(at=NOW - 200, stopped_at=NOW - 200, peak_workers=2),
+        computations=(cancelled, make_computation("waits-less", unrunnable_seconds=1.0)),
+    )
+    assert post(elsewhere.url, elsewhere.token, stop).ok
+    why = (
+        "3 tasks waited for a worker that can run them: none of 2 workers was or had what they "
+        "asked for (GPU=1)."
+    )
+    assert elsewhere.verdict(f"/clusters/{id}").endswith(f": {why}")
+    assert elsewhere.verdict(f"/clusters/{id}/computations/some-wait") == (
+        f"Cancelled after 10 min: {why}"
+    )
+
+
 @pytest.mark.parametrize("status", ["erred", "running"])
 def test_what_needs_a_failed_task_names_it_and_links_to_it(elsewhere: Reader, status: str) -> None:
     id = f"Scheduler-blamed-{status}"

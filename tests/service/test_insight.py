@@ -44,6 +44,7 @@ COMPUTATION: dict[str, Any] = {
     "blamed": 0,
     "blames": {},
     "asks": {},
+    "unrunnable_seconds": None,
     "states": {"released": 20, "memory": 30, "processing": 50, "waiting": 100},
 }
 
@@ -249,8 +250,15 @@ def test_what_a_computation_lost_or_never_ran_is_in_its_first_sentence() -> None
             {"no-worker": 2, "waiting": 1},
             "0 of 2 tasks done after 2.0 s: 2 tasks wait for a worker that may run them.",
         ),
-        ({"no-worker": 1, "processing": 1}, "0 of 2 tasks done (0%), running for 2.0 s."),
-        ({"no-worker": 1, "queued": 1}, "0 of 2 tasks done (0%), running for 2.0 s."),
+        (
+            {"no-worker": 1, "processing": 1},
+            "0 of 2 tasks done (0%), running for 2.0 s; 1 task waits for a worker that may run it.",
+        ),
+        (
+            {"no-worker": 2, "queued": 1},
+            "0 of 2 tasks done (0%), running for 2.0 s; 2 tasks wait for a worker that may run "
+            "them.",
+        ),
     ],
 )
 def test_one_whose_tasks_no_worker_may_run_says_so_at_once(
@@ -261,8 +269,58 @@ def test_one_whose_tasks_no_worker_may_run_says_so_at_once(
     stuck = states["no-worker"]
     asked = computation_verdict(row | {"asks": {"GPU=1": stuck}}, Verdict("running", ""), 2.0)
     more = computation_verdict(row | {"asks": {"GPU=1": 3}}, Verdict("running", ""), 2.0)
-    assert ("may run it (GPU=1)" in asked.sentence) == (said.endswith("may run it."))
+    assert asked.sentence == f"{said.removesuffix('.')} (GPU=1)."
     assert more.sentence == said
+
+
+STUCK = {"tasks": 100, "completed": 97, "states": {"memory": 97}, "asks": {"GPU=1": 3}}
+
+
+@pytest.mark.parametrize(
+    ("row", "cluster", "seconds", "said"),
+    [
+        (
+            {"status": "cancelled", "cancelled": 3, "unrunnable_seconds": 600.0},
+            "stopped",
+            600.0,
+            "Cancelled after 10 min: 97 of 100 tasks done; 3 tasks waited for a worker that may "
+            "run them (GPU=1).",
+        ),
+        # For a tenth of its time: others had waited for them, or they ran in the end.
+        (
+            {"status": "cancelled", "cancelled": 3, "unrunnable_seconds": 60.0},
+            "stopped",
+            600.0,
+            "Cancelled after 10 min: 97 of 100 tasks done.",
+        ),
+        (
+            {"tasks": 1, "completed": 0, "states": {"no-worker": 1}, "asks": {"GPU=1": 1}},
+            "lost",
+            20.0,
+            "The cluster fell silent while it ran: 0 of 1 task was done after 20.0 s; 1 task "
+            "waited for a worker that may run it (GPU=1).",
+        ),
+        # The workers of a cluster leave before it stops.
+        (
+            {"states": {"memory": 97, "no-worker": 3}, "asks": {}, "unrunnable_seconds": 0.5},
+            "stopped",
+            20.0,
+            "The cluster stopped while it ran: 97 of 100 tasks were done after 20.0 s.",
+        ),
+        (
+            {"unrunnable_seconds": 15.0},
+            "stopped",
+            20.0,
+            "The cluster stopped while it ran: 97 of 100 tasks were done after 20.0 s; 3 tasks "
+            "waited for a worker that may run them (GPU=1).",
+        ),
+    ],
+)
+def test_what_no_worker_could_run_is_said_afterwards(
+    row: dict[str, Any], cluster: str, seconds: float, said: str
+) -> None:
+    verdict = computation_verdict(COMPUTATION | STUCK | row, Verdict(cluster, ""), seconds)
+    assert verdict.sentence == said
 
 
 def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> None:
@@ -279,6 +337,11 @@ def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> 
             {"held_by": {"unrunnable": 1, "clients": 1}, "busy_by": ["tasks wait for a worker"]},
             1,
             "It is up, and stuck: 1 task waits for a worker, and none of its 4 workers may run it.",
+        ),
+        (
+            {"held_by": {"unrunnable": 3, "processing": 1}},
+            1,
+            "It is up, and at work with 4 workers; 3 tasks wait for a worker that may run them.",
         ),
         (
             {"idle_seconds": 13.5},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from daskscope.plugin import NAME
 from tests.exporter.truth import Truth, off
 from tests.patience import PATIENCE, wait_until
 from tests.service.counted_rows import assert_service_equals
+from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -53,17 +55,25 @@ def work(client: Client) -> None:
         Event(f"cancel {number}", client=client).set()
 
 
-def test_a_task_for_a_worker_that_has_left_says_so_at_once(shared_service: ServiceProcess) -> None:
+def test_a_task_for_a_worker_that_has_left_says_so_at_once_and_afterwards(
+    shared_service: ServiceProcess,
+) -> None:
     token = shared_service.token(scopes=["ingest", "read"], workspace="left")
+    owner = browser_of(shared_service, make_user(shared_service, {"left": "owner"}).name)
+    own = {"own": {"unrunnable.seconds": 1.0}}
+    assert owner.put(f"{shared_service.url}/api/v1/thresholds", json=own, timeout=30).ok
 
-    def computations() -> list[dict[str, Any]]:
+    def get(path: str) -> Any:
         answer = requests.get(
-            f"{shared_service.url}/api/v1/computations",
+            f"{shared_service.url}/api/v1/{path}",
             headers={"Authorization": f"Bearer {token}"},
             timeout=30,
         )
         answer.raise_for_status()
-        found: list[dict[str, Any]] = answer.json()["items"]
+        return answer.json()
+
+    def computations() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = get("computations")["items"]
         return found
 
     options: dict[str, Any] = {"endpoint": shared_service.url, "token": token, "interval": "500ms"}
@@ -85,7 +95,29 @@ def test_a_task_for_a_worker_that_has_left_says_so_at_once(shared_service: Servi
         asks = f"s: 1 task waits for a worker that may run it (worker {gone})."
         assert row["sentence"].endswith(asks)
         assert row["status"] == "running"
+        wait_until(
+            lambda: computations()[0]["unrunnable_seconds"] >= 2,
+            what="two seconds in which no worker could run it",
+        )
         pinned.cancel()
+        wait_until(lambda: computations()[0]["status"] == "cancelled", what="it to be cancelled")
+    (row,) = computations()
+    waited = f"1 task waited for a worker that may run it (worker {gone})."
+    assert row["sentence"].startswith("Cancelled after "), row
+    assert row["sentence"].endswith(f"s: 0 of 1 task done; {waited}"), row
+
+    def stopped() -> Any:
+        found = get(f"clusters/{row['cluster']}")
+        return found if found["stopped_at"] is not None else None
+
+    why = (
+        r": 1 task waited for a worker that can run it: none of \d workers? was or had what it "
+        rf"asked for \(worker {re.escape(gone)}\)\."
+    )
+    cluster_says = wait_until(stopped, what="the cluster to stop")["headline"]
+    assert re.fullmatch(rf"It stopped after .*, in which it ran 1 .*{why}", cluster_says)
+    says = get(f"clusters/{row['cluster']}/computations/{row['id']}")["headline"]
+    assert re.fullmatch(rf"Cancelled after [\d.]+ s{why}", says), says
 
 
 def test_all_answers_say_what_the_cluster_did(shared_service: ServiceProcess) -> None:

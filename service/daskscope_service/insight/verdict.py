@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daskscope_service.insight import stuck
 from daskscope_service.insight.progress import done_of, results_lost, results_missing
 from daskscope_service.insight.wording import duration, number, plural
 
@@ -43,10 +44,6 @@ _WENT = {"lost": "fell silent", "ended": "ended without a word", "stopped": "sto
 # the scheduler had let them go and they were asked for again.
 _RUN_AGAIN = ", so that their tasks run again"
 
-
-#: Things that tasks ask for which a sentence names.
-_MOST_ASKS = 3
-
 #: The columns of a cluster that verdicts are made of.
 OF_VERDICT = (
     *("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds"),
@@ -58,7 +55,8 @@ OF_VERDICT = (
 class Verdict:
     """``status`` is one word; ``sentence`` says it in full, ready for a page.
 
-    ``silence`` is for how long a cluster that runs has missed its beats, in seconds.
+    ``silence`` is for how long a cluster that runs, or that of a computation that does, has missed
+    its beats, in seconds.
     """
 
     status: str
@@ -102,16 +100,18 @@ def _doing(cluster: Row) -> str:
         what = kept_for(held)
         return f"idle for {duration(cluster['idle_seconds'])}" + (f", with {what}" if what else "")
     workers = plural(cluster["workers"], "worker")
-    stuck = held.get("unrunnable", 0)
-    if stuck and not held.get("processing") and not held.get("queued"):
-        wait = "task waits" if stuck == 1 else "tasks wait"
-        them = "it" if stuck == 1 else "them"
+    waiting = held.get("unrunnable", 0)
+    if waiting and not held.get("processing") and not held.get("queued"):
+        wait = "task waits" if waiting == 1 else "tasks wait"
+        them = "it" if waiting == 1 else "them"
         return (
-            f"stuck: {number(stuck)} {wait} for a worker, and none of its {workers} may run {them}"
+            f"stuck: {number(waiting)} {wait} for a worker, and none of its {workers} may run "
+            f"{them}"
         )
+    beside = f"; {stuck.in_words(waiting, {})}" if waiting else ""
     if past_tasks(cluster):
-        return f"at work with {workers}, though no task runs"
-    return f"at work with {workers}"
+        return f"at work with {workers}, though no task runs{beside}"
+    return f"at work with {workers}{beside}"
 
 
 def past_tasks(cluster: Row) -> bool:
@@ -161,46 +161,44 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         # It waited for a loop to go on when it was last heard.
         status = "finished"
     if status == "running" and cluster.status != "running":
-        how = _WENT[cluster.status]
+        how, were = _WENT[cluster.status], "was" if tasks == 1 else "were"
+        left = waited(computation, done, seconds, silent=cluster.status == "lost")
         return Verdict(
             "lost",
             f"The cluster {how} while it ran: {number(done)} of {plural(tasks, 'task')} "
-            f"were done after {lasted}.",
+            f"{were} done after {lasted}{left and f'; {left}'}.",
         )
     states = computation["states"]
-    stuck = states.get("no-worker", 0)
-    if status == "running" and stuck and not states.get("processing") and not states.get("queued"):
-        wait, them = ("waits", "it") if stuck == 1 else ("wait", "them")
-        sentence = (
-            f"{number(done)} of {plural(tasks, 'task')} done after {lasted}: "
-            f"{plural(stuck, 'task')} {wait} for a worker that may run {them}"
-            f"{_asked(computation['asks'], stuck)}."
-        )
+    waiting = waits(computation)
+    if status == "running" and waiting and not (states.get("processing") or states.get("queued")):
+        sentence = f"{number(done)} of {plural(tasks, 'task')} done after {lasted}: {waiting}."
     elif status == "running":
         share = f" ({done / tasks:.0%})" if tasks else ""
         # All have ended, and for a moment a loop may submit more.
         how_long = f", running for {lasted}" if computation["ended_at"] is None else f" in {lasted}"
-        sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}{how_long}."
+        beside = f"; {waiting}" if waiting else ""
+        sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}{how_long}{beside}."
     elif status == "finished":
         sentence = f"Finished: {plural(tasks, 'task')} in {lasted}."
     elif only_waited(status, erred=computation["erred"], blamed=computation["blamed"]):
-        waited = waited_for_failed(computation["blamed"], tasks, computation["blames"])
-        sentence = f"Not finished after {lasted}: {waited}; {number(done)} done."
+        need = waited_for_failed(computation["blamed"], tasks, computation["blames"])
+        sentence = f"Not finished after {lasted}: {need}; {number(done)} done."
     elif status == "erred":
         sentence = (
             f"Failed after {lasted}: {plural(computation['erred'], 'task run')} erred, "
             f"{number(done)} of {plural(tasks, 'task')} done."
         )
     else:
-        sentence = f"Cancelled after {lasted}: {number(done)} of {plural(tasks, 'task')} done."
-    if status == "running" and cluster.silence:
+        left = waited(computation, done, seconds)
         sentence = (
-            f"{sentence.removesuffix('.')}; its cluster has not reported for "
-            f"{duration(cluster.silence)}."
+            f"Cancelled after {lasted}: {number(done)} of {plural(tasks, 'task')} done"
+            f"{left and f'; {left}'}."
         )
+    if status == "running" and cluster.silence:
+        sentence = f"{sentence.removesuffix('.')}; {has_not_reported(cluster.silence)}."
     if computation["blamed"] and (status == "running" or computation["erred"]):
-        waited = waited_for_failed(computation["blamed"], None, computation["blames"])
-        sentence += f" {waited}."
+        need = waited_for_failed(computation["blamed"], None, computation["blames"])
+        sentence += f" {need}."
     if computation["retried"]:
         sentence += f" {plural(computation['retried'], 'task run')} tried again."
     if computation["lost_runs"]:
@@ -218,20 +216,28 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
     elif missing and cluster.status != "stopped":
         its = "Its results" if missing >= done else f"{number(missing)} of its results"
         sentence += f" {its} went with the workers."
-    return Verdict(status, sentence)
+    return Verdict(status, sentence, cluster.silence if status == "running" else 0.0)
 
 
-def most_asked(asks: Mapping[str, int]) -> list[str]:
-    """Return what most tasks ask for that no worker can run, a few of it: names of resources, and
-    of workers and hosts.
-    """
-    return sorted(asks, key=lambda one: (-asks[one], one))[:_MOST_ASKS]
+def waits(computation: Row) -> str:
+    """Return in words which tasks of a computation that runs wait for a worker; "" for none."""
+    waiting = computation["states"].get("no-worker", 0)
+    return stuck.in_words(waiting, computation["asks"]) if waiting else ""
 
 
-def _asked(asks: Mapping[str, int], stuck: int) -> str:
-    # They are counted for good: where there are others, it is unknown what these ask for.
-    words = most_asked(asks) if sum(asks.values()) == stuck else []
-    return f" ({', or '.join(words)})" if words else ""
+def waited(computation: Row, done: int, seconds: float, *, silent: bool = False) -> str:
+    """Return the same of one that was cancelled or lost: see :func:`stuck.left_waiting`."""
+    asks = computation["asks"]
+    waiting = stuck.left_waiting(
+        computation["tasks"] - done, computation["states"], asks,
+        waited=computation["unrunnable_seconds"], seconds=seconds, silent=silent,
+    )  # fmt: skip
+    return stuck.in_words(waiting, asks, past=True) if waiting else ""
+
+
+def has_not_reported(silence: float) -> str:
+    """Return in words for how long a computation's cluster has been silent; "" if it is not."""
+    return f"its cluster has not reported for {duration(silence)}" if silence else ""
 
 
 def only_waited(status: str, *, erred: int, blamed: int) -> bool:

@@ -162,7 +162,7 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["cluster_name"] = its_cluster["name"]
         item["done"] = done_of(item)
         item["status"], item["sentence"] = verdict.status, verdict.sentence
-        item["duration"] = seconds
+        item["duration"], item["silence"] = seconds, verdict.silence
         item["call"] = None
         if item["frames"]:
             frame = item["frames"][-1]

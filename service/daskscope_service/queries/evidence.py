@@ -123,6 +123,7 @@ def of_cluster(
         interval=interval,
         loops=None if brief else sequences.loops(scope, cluster_id),
         coming=None if brief else sequences.coming(scope, cluster_id),
+        waited=_waited(scope, cluster),
         thresholds=thresholds_of(scope.connection, scope.workspace),
     )
 
@@ -202,6 +203,22 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
         blames=row["blames"],
         **{name: row[name] for name in _OF_MEANWHILE},
     )
+
+
+def _waited(scope: Scope, cluster: Item) -> Run | None:
+    """Return the computation that never finished, as its cluster went or before, with tasks that no
+    worker could run for longest.
+    """
+    if cluster_verdict(cluster, scope.now, scope.silent_after).status == "running":
+        return None
+    table = schema.computation
+    query = scope.select(table).where(
+        table.c.cluster == cluster["id"],
+        table.c.status.in_(("running", "cancelled")),
+        table.c.unrunnable_seconds > 0,
+    )
+    rows = scope.items(query.order_by(table.c.unrunnable_seconds.desc()).limit(1))
+    return _run(scope, rows[0], cluster) if rows else None
 
 
 def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:

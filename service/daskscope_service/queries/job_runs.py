@@ -36,6 +36,7 @@ _OF_RUN = [
         *("tasks", "completed", "erred", "retried", "cancelled", "lost_runs", "blamed", "blames"),
         *("states", "asks", "seconds", "worker_seconds", "workers", "largest_output"),
         *("spilled_bytes", "unspilled_bytes", "transferred_bytes", "frames", "job"),
+        "unrunnable_seconds",
     )
 ]
 _OF_CLUSTER = [

@@ -328,7 +328,9 @@ class Evidence:
     ``losses`` are the workers that left; ``cause`` the failure in another computation for which
     its tasks never ran. ``interval`` is the time between two beats. Of a cluster, ``loops`` are
     computations that came one after another, and ``coming`` workers that came and went: None where
-    nobody looked. ``slower`` is None where the job of a computation did not become slower.
+    nobody looked. Of one that is gone, ``waited`` is the unfinished computation that had tasks
+    which no worker could run for longest. ``slower`` is None where the job of a computation did not
+    become slower.
     """
 
     cluster: ClusterState
@@ -340,6 +342,7 @@ class Evidence:
     loops: Sequence[Loop] | None = None
     coming: Coming | None = None
     slower: Slower | None = None
+    waited: Run | None = None
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 
     @property

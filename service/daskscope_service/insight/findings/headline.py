@@ -8,6 +8,7 @@ from typing import Any
 from daskscope_service.insight.findings.finding import Finding, Measure, Saving
 from daskscope_service.insight.findings.rules import Judgement
 from daskscope_service.insight.lifetime import Lifetime, what_it_did
+from daskscope_service.insight.verdict import has_not_reported, waited, waits
 from daskscope_service.insight.wording import (
     duration,
     estimate,
@@ -21,13 +22,14 @@ from daskscope_service.insight.wording import (
 Row = Mapping[str, Any]
 
 #: Findings that the sentence itself says.
-_OF_CLUSTERS = ("silent", "idle-cluster")
+_OF_CLUSTERS = ("silent", "idle-cluster", "unrunnable")
 
 
 def computation_headline(computation: Row, judgement: Judgement) -> str:
     """Return the first sentence about a computation, a row with its ``sentence``.
 
-    It is that sentence where no cause is known.
+    It is that sentence where no cause is known. That its cluster is silent, or that tasks wait for
+    a worker, comes before any other cause.
     """
     first = _first(judgement)
     sentence: str = computation["sentence"]
@@ -35,15 +37,25 @@ def computation_headline(computation: Row, judgement: Judgement) -> str:
         return f"{sentence} {judgement.nothing}" if judgement.nothing else sentence
     took = duration(computation["duration"])
     status = computation["status"]
+    beside = [""]
     if status == "running":
         tasks = plural(computation["tasks"], "task")
         began = f"Running for {took}, {number(computation['done'])} of {tasks} done"
+        beside = [waits(computation), has_not_reported(computation["silence"])]
     elif first.rule == "upstream-failed":
         began = f"Not finished after {took}"
     elif status in _BEGINS:
         began = f"{_BEGINS[status]} {took}"
+        if status == "cancelled":
+            beside = [waited(computation, computation["done"], computation["duration"])]
+    elif first.rule == "unrunnable" and computation["unrunnable_seconds"] is not None:
+        return sentence  # which says it
     else:  # lost: that is the first thing to say
         return f"{sentence} {first.sentence}"
+    if first.rule == "unrunnable":
+        beside[0] = ""
+    if any(beside):
+        return f"{'; '.join(filter(None, [began, *beside]))}. {first.sentence}"
     return f"{began}: {first.clause}."
 
 
@@ -57,6 +69,8 @@ def cluster_headline(cluster: Row, judgement: Judgement, life: Lifetime) -> str:
     if cluster["status"] == "running":
         if first is None or first.rule in _OF_CLUSTERS:
             return sentence
+        if cluster["held_by"].get("unrunnable"):  # which is no effect of it
+            return f"{sentence} {first.sentence}"
         return f"{sentence.removesuffix('.')}: {first.clause}."
     # The finding that it was idle says the cost by itself.
     did = what_it_did(cluster, life, with_cost=first is None or first.rule != "idle-cluster")

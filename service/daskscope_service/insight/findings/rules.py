@@ -30,7 +30,7 @@ from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
 #: Changes when what any rule says changes: what is stored is then made anew.
-VERSION = 7
+VERSION = 8
 
 _BEYOND = NotMeasured("numbers that are not beyond all bounds")
 
@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = _rules(
     ("version-mismatch", versions.version_mismatch, ("failed", "retries", *_SLOW)),
     ("failed", failures.failed, ("retries", *_SLOW)),
     ("upstream-failed", failures.upstream_failed, _SLOW),
-    ("unrunnable", unrunnable.unrunnable, ("cancelled", "idle-cluster", *_SLOW)),
+    ("unrunnable", unrunnable.unrunnable, ("cancelled", *_SLOW)),
     ("stuck", pace.stuck, _SLOW),
     ("key-collision", versions.key_collision, ()),
     ("cancelled", failures.cancelled, _SLOW),

@@ -12,7 +12,7 @@ from daskscope_service.insight.findings.finding import (
     NotMeasured,
     Outcome,
 )
-from daskscope_service.insight.verdict import most_asked
+from daskscope_service.insight.stuck import left_waiting, most_asked
 from daskscope_service.insight.wording import plural
 
 
@@ -32,13 +32,13 @@ def unrunnable(evidence: Evidence) -> Outcome:
     (GPU=1).
     """
     run, cluster = evidence.run, evidence.cluster
-    if cluster.status != "running":
+    if cluster.status != "running" or (run is not None and run.status != "running"):
         return _was_unrunnable(evidence)
     if run is None:
         stuck = cluster.held_by.get("unrunnable", 0)
         waited = cluster.duration
     else:
-        stuck = run.states.get("no-worker", 0) if run.status == "running" else 0
+        stuck = run.states.get("no-worker", 0)
         waited = run.duration
     if not stuck or cluster.held_by.get("workers starting"):
         return None
@@ -48,26 +48,32 @@ def unrunnable(evidence: Evidence) -> Outcome:
 
 
 def _was_unrunnable(evidence: Evidence) -> Outcome:
-    """Look at what became of a cluster that is gone: it may have ended with tasks that waited."""
-    run = evidence.run
-    if run is None or run.status not in ("cancelled", "lost") or run.completed:
+    """Look at what became of a cluster that is gone, or of a computation that was given up: it may
+    have ended with tasks that waited.
+    """
+    run, least = evidence.run or evidence.waited, evidence.thresholds["unrunnable.seconds"]
+    if run is None or run.status not in ("cancelled", "lost") or run.duration < least:
         return None
-    if run.duration < evidence.thresholds["unrunnable.seconds"]:
-        return None
-    stuck = evidence.meanwhile.most_unrunnable
+    of_time = evidence.meanwhile.workers
+    workers = round(evidence.cluster.peak_workers if of_time is None else of_time)
     if run.unrunnable_seconds is not None:
         # It says so itself: counted while it ran, whatever else there was.
-        if run.unrunnable_seconds < evidence.thresholds["unrunnable.seconds"]:
+        stuck = left_waiting(
+            run.tasks - run.done, run.states, run.asks,
+            waited=run.unrunnable_seconds, seconds=run.duration,
+            silent=evidence.cluster.status == "lost",
+        )  # fmt: skip
+        if not stuck or run.unrunnable_seconds < least:
             return None
-        seen = sum(run.asks.values())
-        workers = round(evidence.meanwhile.workers or 0)
-        return _stuck(min(max(seen, 1), run.tasks or 1), workers, run.asks, past=True)
-    if stuck is None:
-        return NotMeasured("tasks that no worker could run")
-    if stuck < 1 or not evidence.meanwhile.alone:
+        return _stuck(stuck, workers, run.asks, past=True)
+    most = evidence.meanwhile.most_unrunnable
+    if run.completed:
         return None
-    workers = round(evidence.meanwhile.workers or 0)
-    return _stuck(min(round(stuck), run.tasks), workers, run.asks, past=True)
+    if most is None:
+        return NotMeasured("tasks that no worker could run")
+    if most < 1 or not evidence.meanwhile.alone:
+        return None
+    return _stuck(min(round(most), run.tasks), workers, run.asks, past=True)
 
 
 def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = False) -> Finding:
