@@ -411,19 +411,64 @@ def test_the_records_of_a_computation_say_how_it_began_and_ended(
     register()
     wait(client.submit(fail, "argument"))
     wait(client.map(str, range(3)))
+    halves = client.map(_half_of, [2, 1, 4, 6])
+    wait(halves)
+    wait(client.map(str, halves[:2]))
 
     def bodies() -> list[str]:
         kinds = (names.LOG_COMPUTATION_STARTED, names.LOG_COMPUTATION_FINISHED)
         found = [record for kind in kinds for record in recorder.log_records(kind.name)]
         return sorted(record.body.string_value for record in found)
 
-    recorder.wait_for(lambda: len(bodies()) == 4, "both ends of both")
+    recorder.wait_for(lambda: len(bodies()) == 8, "both ends of all four")
     assert bodies() == [
         "Computation of 1 task erred: 0 done, 1 raised",
         "Computation of 1 task started",
+        "Computation of 2 tasks erred: 1 done, 1 needs one that failed",
+        "Computation of 2 tasks started",
         "Computation of 3 tasks finished",
         "Computation of 3 tasks started",
+        "Computation of 4 tasks erred: 3 done, 1 raised",
+        "Computation of 4 tasks started",
     ]
+
+
+def test_no_record_of_progress_follows_that_of_the_end(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    gate = Event("progress", client=client)
+    futures = client.map(_nap_or_wait, range(64), gate="progress")
+
+    def progress() -> list[Any]:
+        return recorder.log_records(names.LOG_COMPUTATION_PROGRESS.name)
+
+    def some_beats() -> None:
+        beats = len(recorder.beats)
+        recorder.wait_for(lambda: len(recorder.beats) > beats + 8, "the next record to be due")
+
+    recorder.wait_for(progress, "progress of what waits")
+    some_beats()
+    gate.set()
+    wait(futures)
+    kind = names.LOG_COMPUTATION_FINISHED.name
+    recorder.wait_for(lambda: recorder.log_records(kind), "the end")
+    some_beats()
+    (ended,) = recorder.log_records(kind)
+    assert ended.body.string_value == "Computation of 64 tasks finished"
+    assert all(record.time_unix_nano <= ended.time_unix_nano for record in progress())
+    assert not [r for r in progress() if r.body.string_value.startswith("Computation: 64 of")]
+
+
+def _nap_or_wait(number: int, gate: str) -> None:
+    if number == 0:
+        Event(gate).wait()
+
+
+def _half_of(number: int) -> int:
+    if number % 2:
+        raise ValueError(number)
+    return number // 2
 
 
 def _divide(text: str) -> float:

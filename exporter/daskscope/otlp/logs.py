@@ -293,4 +293,6 @@ def _ended(computation: protocol.Computation) -> str:
     if computation.status == "finished":
         return whole
     raised = f", {computation.erred} raised" if computation.erred else ""
-    return f"{whole}: {computation.done} done{raised}"
+    need = "needs" if computation.blamed == 1 else "need"
+    blamed = f", {computation.blamed} {need} one that failed" if computation.blamed else ""
+    return f"{whole}: {computation.done} done{raised}{blamed}"
