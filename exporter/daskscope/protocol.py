@@ -748,6 +748,11 @@ IN_ORDER: dict[type, tuple[tuple[str, str], ...]] = {
 }
 
 
+def is_time(field: str) -> bool:
+    """Return whether a field is a time, by its name: in answers of the API it is ISO 8601."""
+    return field == "at" or field.endswith("_at")
+
+
 def key_of(kind: type) -> Callable[[Any], Hashable]:
     """Return a function that returns the key of a row of ``kind``."""
     hints = typing.get_type_hints(kind, include_extras=True)

@@ -21,6 +21,7 @@ from daskscope.errors import (
     ServiceTooOld,
     ServiceUnreachable,
 )
+from daskscope.protocol import is_time
 from daskscope.version import __version__
 
 #: Seconds: to connect, and to wait for an answer.
@@ -136,7 +137,7 @@ class ServiceClient:
             # Only the item's own fields: a tag may have such a name, too.
             return {
                 name: datetime.fromisoformat(value)
-                if isinstance(value, str) and (name == "at" or name.endswith("_at"))
+                if isinstance(value, str) and is_time(name)
                 else value
                 for name, value in item.items()
             }

@@ -111,7 +111,7 @@ TYPES = {
 def test_fields_that_are_times_are_called_so_and_no_others(name: str) -> None:
     for field, kind in typing.get_type_hints(TYPES[name]).items():
         is_time = datetime in (kind, *typing.get_args(kind))
-        assert is_time == (field == "at" or field.endswith("_at")), f"{name}.{field}"
+        assert is_time == protocol.is_time(field), f"{name}.{field}"
 
 
 #: What the answers leave out of what clusters send: keys that stand in the address, and what a

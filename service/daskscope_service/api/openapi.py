@@ -19,6 +19,7 @@ import msgspec
 from flask import Blueprint, Flask, current_app
 from werkzeug.routing import Rule
 
+from daskscope.protocol import is_time
 from daskscope.version import __version__
 from daskscope_service.accounts.sessions import COOKIE
 from daskscope_service.web.operation import JSON, Operation, answers
@@ -180,7 +181,7 @@ def _text(docstring: str) -> str:
 def _name_times(component: dict[str, Any]) -> None:
     # msgspec sets this format only for times that must have a time zone. All of our times have one.
     for name, schema in component.get("properties", {}).items():
-        if name == "at" or name.endswith("_at"):
+        if is_time(name):
             for one in schema.get("anyOf", [schema]):
                 if one.get("type") == "string":
                     one["format"] = "date-time"

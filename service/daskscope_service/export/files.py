@@ -10,6 +10,7 @@ from typing import IO, Any, Protocol
 
 from sqlalchemy import Boolean, Float, Integer
 
+from daskscope.protocol import is_time
 from daskscope_service.export.rows import Rows
 from daskscope_service.web.representation import iso
 
@@ -97,11 +98,6 @@ class Parquet:
         if self._pa.types.is_string(column.type):
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return value
-
-
-def is_time(column: str) -> bool:
-    """Return whether ``column`` holds a time, by its name."""
-    return column == "at" or column.endswith("_at")
 
 
 def private(path: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 
 from flask import url_for
 
+from daskscope.protocol import is_time
 from daskscope_service.db.scope import Item, Page, encode_cursor
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.store import Unavailable
@@ -27,7 +28,7 @@ def represent(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             name: iso(field)
-            if (name == "at" or name.endswith("_at"))
+            if is_time(name)
             and isinstance(field, (int, float))
             and 0 <= field < _YEAR_10000  # within JSON, what is called so may be no time
             else represent(field)
