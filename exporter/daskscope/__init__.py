@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         list_jobs,
         why,
     )
-    from daskscope.budget import assert_budget
+    from daskscope.budget import assert_budget, get_run
     from daskscope.errors import (
         AccessDenied,
         BudgetExceeded,
@@ -61,6 +61,7 @@ __all__ = [
     "compare",
     "dask_setup",
     "explain",
+    "get_run",
     "list_clusters",
     "list_computations",
     "list_events",
@@ -77,6 +78,7 @@ _HOMES = {
     "Explanation": "daskscope.explanation.report",
     "explain": "daskscope.inspection",
     "assert_budget": "daskscope.budget",
+    "get_run": "daskscope.budget",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
     **dict.fromkeys(("close", "compare", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),

@@ -531,16 +531,38 @@ class UsualRun(TypedDict):
     price_source: PriceSource | None
 
 
+class ExpectedRun(TypedDict):
+    """What is expected of a run that goes on, by the usual run of its job.
+
+    It should end ``usual_end_at``; ``ends_at`` is when it will, at its pace so far or as usual:
+    None where neither says so. ``done`` is how much of its work is done, by what tasks of a kind
+    took in the last run: None where its tasks are not as those. ``times_usual`` is how many times
+    longer it takes than usual at this point, None where it is not at least 1.5 times. ``cost`` is
+    an estimate for all of it.
+    """
+
+    usual_end_at: datetime
+    ends_at: datetime | None
+    done: float | None
+    times_usual: float | None
+    cost: float | None
+    currency: str | None
+    price_source: PriceSource | None
+    sentence: str
+
+
 class Run(ComparedRun):
     """A computation beside the ``usual`` run of its job, of the runs before it.
 
     ``usual`` is None while its job is not known, and where fewer than five runs before it passed.
     ``peak_worker_memory`` is the most memory that the process of any one worker of its cluster ever
-    had, in bytes: while this ran, or before or after. ``url`` is its page.
+    had, in bytes: while this ran, or before or after. ``expected`` is None where it has ended, or
+    nothing is usual. ``url`` is its page.
     """
 
     peak_worker_memory: int | None
     usual: UsualRun | None
+    expected: ExpectedRun | None
     url: str
 
 

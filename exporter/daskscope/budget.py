@@ -73,8 +73,7 @@ def assert_budget(
     >>> computation = daskscope.list_computations(limit=1)[0]
     >>> daskscope.assert_budget(computation["id"], max_seconds=60, slower_than_usual=0.2)
     """
-    if not isinstance(id, str) or not id:
-        raise ConfigurationError(f"id is {id!r}; it must be the id of a computation or of a job")
+    _check_id(id)
     budget = Budget(
         seconds=seconds_of("max_seconds", max_seconds),
         cost=_number("max_cost", max_cost),
@@ -90,6 +89,24 @@ def assert_budget(
         run = _arrived(service, id, budget, wait)
     budget.hold(run)
     return run
+
+
+def get_run(id: str) -> Run:
+    """Return a computation, by its id, beside the usual run of its job.
+
+    ``usual`` is what runs before it took; ``expected`` says of one that goes on when it should end,
+    when it will, and what it will cost: :class:`daskscope.api_types.Run` has all fields. With the
+    id of a job it is the newest of its runs that has ended. Raises as
+    :func:`daskscope.list_clusters`, and NotFound where there is no such id.
+    """
+    _check_id(id)
+    with service_client() as service:
+        return _run(service, id)
+
+
+def _check_id(id: Any) -> None:
+    if not isinstance(id, str) or not id:
+        raise ConfigurationError(f"id is {id!r}; it must be the id of a computation or of a job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,4 +268,6 @@ def _run(service: ServiceClient, id: str) -> Run:
     answer = service.answer("GET", f"runs/{quote(id, safe='')}")
     if not isinstance(answer.get("duration"), int | float):
         raise service.no_service()
+    if (expected := answer.get("expected")) is not None:
+        answer["expected"] = service.with_datetimes(expected)
     return cast(Run, service.with_datetimes(answer))

@@ -48,13 +48,13 @@ class Place:
         self.sent += 1
         id = f"run-{self.sent}"
         began = NOW - day * 86_400
-        code = fields.pop("code", CODE)
-        status = make_status(
-            at=began + seconds + 5,
-            worker_seconds={"busy": 2 * seconds, "idle": 2 * seconds, "paused": 0.0},
-            cost=4 * seconds,
-            **fields.pop("status_fields", {}),
-        )
+        code, group = fields.pop("code", CODE), fields.pop("group_fields", {})
+        of_status: dict[str, Any] = {
+            "at": began + seconds + 5,
+            "worker_seconds": {"busy": 2 * seconds, "idle": 2 * seconds, "paused": 0.0},
+            "cost": 4 * seconds,
+        }
+        status = make_status(**(of_status | fields.pop("status_fields", {})))
         values: dict[str, Any] = {
             "status": "finished",
             "started_at": began,
@@ -80,9 +80,8 @@ class Place:
                     id,
                     "sum-1",
                     prefix="sum",
-                    completed=100,
-                    seconds={"compute": 2 * seconds},
                     dependencies=(),
+                    **({"completed": 100, "seconds": {"compute": 2 * seconds}} | group),
                 ),
             ),
             code=(code,),

@@ -23,6 +23,7 @@ from daskscope_service.queries.events import losses_of_computation
 from daskscope_service.queries.findings import add_to_computation
 from daskscope_service.queries.logs import LogFilter, list_logs
 from daskscope_service.queries.profiles import newest_profiles
+from daskscope_service.queries.runs import one_run
 from daskscope_service.queries.scan_filter import Sifted
 from daskscope_service.services import services
 from daskscope_service.telemetry.spans import Trace
@@ -103,6 +104,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         computation["lost_workers"] = losses_of_computation(
             scope, cluster_id, computation_id, since, ended + _LATE
         )
+        expected = one_run(scope, computation_id, cluster_id)["expected"] if running else None
         judgement = add_to_computation(scope, services().series, computation)
         records, no_logs = _records(scope, computation, None if until is None else until + _LATE)
     groups = _groups(computation["task_groups"])
@@ -114,6 +116,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         # Its spans and its last records come a little after its end.
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
+        expected=expected,
         judgement=judgement,
         may_mute="report" not in g and may_act(g.caller, "member"),
         contents=[one for one in _CONTENTS.items() if _has(computation, one[0])],
