@@ -205,7 +205,7 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
                     "policy asks the cluster to shut down.")  # fmt: skip
     notice(writer, "computation failed", running, -2310,
            "A computation of maria.lindqvist on features-nightly failed after 1 min 30 s: 15 task "
-           "runs erred, 3,897 of 4,812 tasks done.")  # fmt: skip
+           "runs failed, 3,897 of 4,812 tasks done.")  # fmt: skip
     notice(writer, "worker lost", running, -2100,
            "features-nightly lost the worker features-worker-17: out of memory, with 14 tasks on "
            "it.")  # fmt: skip

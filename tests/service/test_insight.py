@@ -234,7 +234,7 @@ def test_what_a_computation_lost_or_never_ran_is_in_its_first_sentence() -> None
     )
     lost = row | {"erred": 2, "lost_runs": 5}
     assert computation_verdict(lost, Verdict("running", ""), 5.0).sentence == (
-        "Failed after 5.0 s: 2 task runs erred, 199 of 201 tasks done. 5 task runs ended with "
+        "Failed after 5.0 s: 2 task runs failed, 199 of 201 tasks done. 5 task runs ended with "
         "their workers."
     )
 

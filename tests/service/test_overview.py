@@ -25,6 +25,7 @@ from tests.service.beats import (
     make_cluster,
     make_computation,
     make_failure,
+    make_status,
     make_worker_loss,
     post,
 )
@@ -73,6 +74,12 @@ def test_a_cluster_at_work_needs_no_look() -> None:
     assert words_of() == []
     assert words_of(status="stopped", idle_seconds=90_000.0) == []
     assert words_of(status="ended", last_seen_at=9_000.0) == []
+
+
+def test_a_cluster_that_has_stopped_is_remembered_for_the_workers_that_it_lost() -> None:
+    for status in ("stopped", "ended"):
+        (found,) = reasons(CLUSTER | {"status": status, "losses": 2, "idle_seconds": 9e4}, 10_000.0)
+        assert found.sentence == "It lost 2 workers in a day before it stopped."
 
 
 @pytest.mark.parametrize(
@@ -206,6 +213,41 @@ def test_one_accident_is_one_line(shared_service: ServiceProcess) -> None:
     assert 'id="wrong-worker lost:given-up:w0"' not in page
     assert "and 2 more workers of this cluster" in page
     assert "more.</p>" not in page
+
+
+def test_what_a_stopped_cluster_left_and_how_long_computations_took_can_be_seen(
+    shared_service: ServiceProcess,
+) -> None:
+    workspace = "left-to-look-at"
+    token = shared_service.token(scopes=["ingest"], workspace=workspace)
+    now = time.time()
+    beat = make_beat(
+        make_cluster(id="went", name="went"),
+        phase="stop",
+        status=make_status(stopped_at=now),
+        computations=tuple(
+            make_computation(
+                id=id, status="finished", started_at=now - 30, stopped_at=now - 30 + took
+            )
+            for id, took in (("short", 0.003), ("long", 20.0), ("half", 10.0))
+        ),
+        worker_losses=(make_worker_loss(id="w0"),),
+    )
+    assert post(shared_service.url, token, beat).ok
+    reader = make_user(shared_service, {workspace: "viewer"})
+    page = words(browser_of(shared_service, reader.name).get(shared_service.url, timeout=30).text)
+
+    (look,) = re.findall(r'<li id="look-went">.*?</li>', page)
+    assert "It lost 1 worker in a day before it stopped." in look
+    bars = {
+        id: float(width)
+        for id, width in re.findall(
+            r'<li id="time-went-([a-z]+)">.*?viewBox="0 0 ([0-9.]+) 10"', page
+        )
+    }
+    # A bar is as long as its computation took, and can be seen.
+    assert bars == {"long": 100.0, "half": 200.0, "short": 20_000.0}
+    assert "a bar is as long as its computation took: the longest 20.0 s" in page
 
 
 def test_what_was_not_looked_at_is_said(shared_service: ServiceProcess) -> None:

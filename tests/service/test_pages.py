@@ -11,6 +11,7 @@ import pytest
 from flask import Flask
 
 from daskscope_service import pages
+from daskscope_service.insight.time import ACTIVITIES
 from daskscope_service.insight.wording import file_name
 from daskscope_service.pages.bars import state_bar
 from daskscope_service.pages.graph import MOST_NODES, layout
@@ -37,6 +38,24 @@ def test_vendored_files_are_those_of_their_packages() -> None:
     assert {name for name, _ in rows} == files
     for name, digest in rows:
         assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_activity_has_a_colour_of_its_own(scheme: str) -> None:
+    css = (VENDOR.parent / "app.css").read_text()
+    begins = css.index("@media screen and (prefers-color-scheme: dark)")
+    given = css[:begins] if scheme == "light" else css[begins : css.index("\n}\n", begins)]
+    colours = dict(re.findall(r"(--[a-z-]+): (#[0-9a-f]{6});", given))
+    fills = dict(re.findall(r"^\.fill-time-([a-z-]+) { fill: var\((--[a-z-]+)\); }$", css, re.M))
+    assert set(ACTIVITIES) == set(fills)
+    # The same, as finely as it was measured: never two of them on one bar.
+    computing = {"compute", "thread-cpu", "busy"}
+    assert len({fills[name] for name in computing}) == 1
+    others = [colours[fills[name]] for name in ACTIVITIES if name not in computing]
+    assert len({*others, colours[fills["compute"]], colours["--time-unknown"]}) == len(others) + 2
+    # Nor is one that of tasks that are done, queued, released, or of another state.
+    states = {"done", "released", "other"}
+    assert not {colours[f"--fill-{name}"] for name in states} & set(others)
 
 
 def test_templates_can_be_read() -> None:

@@ -19,7 +19,7 @@ from daskscope_service.queries.activities import list_activities, list_profiles,
 from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
-from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
 from daskscope_service.queries.findings import add_to_cluster, add_to_computation
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.services import services
@@ -84,6 +84,13 @@ _SERIES = (
         "Return counters as their increase per second.",
         {"type": "boolean", "default": False},
     ),
+)
+
+_SORT = Parameter(
+    "sort",
+    "The order: by when a group was last or first seen, the newest first; or by how often, or on "
+    "how many clusters, the most first.",
+    {"enum": list(SORTS), "default": "last"},
 )
 
 _OF_LOGS = (
@@ -154,12 +161,12 @@ def computation(cluster_id: str, computation_id: str) -> Item:
 
 @blueprint.get("/exceptions")
 @require("read")
-@answers(types.Page[types.ExceptionGroup], *LIST)
+@answers(types.Page[types.ExceptionGroup], *LIST, _SORT)
 def exceptions() -> Item:
-    """Answer with groups of equal failures by the time they were last seen."""
-    which = selection()
+    """Answer with groups of equal failures, by default by the time they were last seen."""
+    which, sort = selection(beside=(_SORT.name,)), one_of(_SORT.name, tuple(SORTS))
     with reading() as scope:
-        page = list_exceptions(scope, which)
+        page = list_exceptions(scope, which, sort)
         return page_answer(_with_url(page, "exception", fingerprint="fingerprint"))
 
 

@@ -23,6 +23,14 @@ from daskscope_service.web.fields import Currency, Unfit, is_fit
 #: only the cluster knows how long it had each worker.
 PRICED = ("thread", "gib", "gpu", "cluster")
 
+#: The names of things that have a price.
+THINGS: Mapping[str, str] = {
+    "thread": "thread",
+    "gib": "GiB of worker memory",
+    "gpu": "GPU",
+    "cluster": "cluster",
+}
+
 #: The most that an hour of something may cost.
 _MOST = 1e6
 Price = Annotated[float, Meta(ge=0, le=_MOST)]

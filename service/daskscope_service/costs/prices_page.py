@@ -12,6 +12,7 @@ from daskscope_service.costs.prices import (
     LIST_CURRENCY,
     LIST_PER_HOUR,
     PRICED,
+    THINGS,
     WorkspacePrices,
     own_prices,
     prices_of,
@@ -27,9 +28,6 @@ blueprint = Blueprint("prices_page", __name__)
 
 #: How many weeks the page shows, this one included.
 _WEEKS = 8
-
-#: The names of things that have a price.
-_THINGS = {"thread": "thread", "gib": "GiB of worker memory", "gpu": "GPU", "cluster": "cluster"}
 
 
 @blueprint.get("/settings/prices")
@@ -84,7 +82,7 @@ def _page(
         now=now,
         weeks=_WEEKS,
         prices=prices,
-        things=_THINGS,
+        things=THINGS,
         list_prices=LIST_PER_HOUR,
         list_currency=LIST_CURRENCY,
         ours=total_of(item for item in items if item["price_source"] in ("workspace", "list")),

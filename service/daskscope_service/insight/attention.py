@@ -59,9 +59,13 @@ def concerns(clusters: Iterable[Mapping[str, Any]], now: float) -> list[Concern]
 
 
 def reasons(cluster: Mapping[str, Any], now: float) -> tuple[Reason, ...]:
-    """Return why ``cluster`` should be looked at, the gravest first; () where it need not be."""
+    """Return why ``cluster`` should be looked at, the gravest first; () where it need not be.
+
+    That of one that has stopped is what it left to look at: the workers that it lost.
+    """
     if cluster["status"] in ("stopped", "ended"):
-        return ()
+        lost = _losses(cluster)
+        return (lost,) if lost else ()
     if cluster["status"] == "lost":
         silence = now - cluster["last_seen_at"]
         if silence > LOST_WITHIN:
@@ -103,7 +107,9 @@ def _memory(cluster: Mapping[str, Any]) -> Reason | None:
 
 def _losses(cluster: Mapping[str, Any]) -> Reason | None:
     lost = cluster["losses"]
-    return Reason(3, "losses", f"It lost {plural(lost, 'worker')} in a day.") if lost else None
+    since = "" if cluster["status"] == "running" else " before it stopped"
+    sentence = f"It lost {plural(lost, 'worker')} in a day{since}."
+    return Reason(3, "losses", sentence) if lost else None
 
 
 def _lag(cluster: Mapping[str, Any]) -> Reason | None:

@@ -12,7 +12,7 @@ from typing import Any
 ACTIVITIES: Mapping[str, str] = {
     "compute": "computing",
     "thread-cpu": "computing on a CPU",
-    "thread-noncpu": "in a thread, off the CPU",
+    "thread-noncpu": "in tasks that use no CPU",
     "running": "in tasks that still run",
     "failed": "in tasks that failed",
     "cancelled": "in tasks that were cancelled",
@@ -25,9 +25,9 @@ ACTIVITIES: Mapping[str, str] = {
     "deserialize": "deserialising",
     "compress": "compressing",
     "decompress": "decompressing",
-    "executor": "waiting for a thread",
-    "other": "other",
-    "unattributed": "not attributed",
+    "executor": "handing tasks to threads",
+    "other": "other steps of tasks",
+    "unattributed": "waiting for anything else",
     "paused": "paused for lack of memory",
     "idle": "idle",
 }

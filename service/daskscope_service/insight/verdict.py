@@ -28,7 +28,7 @@ _HELD = (
     ("processing", "task", " assigned to a worker"),
     ("queued", "task", " queued"),
     ("unrunnable", "task", " that no worker can run"),
-    ("calls", "call", " in progress"),
+    ("calls", "call", " of client.run or an actor"),
     ("workers starting", "worker", " starting"),
     ("clients", "client", " connected"),
     ("results", "result", " held in memory"),
@@ -185,7 +185,7 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         sentence = f"Not finished after {lasted}: {need}; {number(done)} done."
     elif status == "erred":
         sentence = (
-            f"Failed after {lasted}: {plural(computation['erred'], 'task run')} erred, "
+            f"Failed after {lasted}: {plural(computation['erred'], 'task run')} failed, "
             f"{number(done)} of {plural(tasks, 'task')} done."
         )
     else:

@@ -38,7 +38,7 @@ def computation_failed(computation: Any, cluster: Any) -> str:
         return f"{who} ended unfinished after {duration(lasted)}: {waited}; {number(done)} done."
     return (
         f"{who} failed after {duration(lasted)}: "
-        f"{plural(computation.erred, 'task run')} erred, {number(done)} of "
+        f"{plural(computation.erred, 'task run')} failed, {number(done)} of "
         f"{plural(computation.tasks, 'task')} done."
     )
 

@@ -16,7 +16,7 @@ from daskscope_service.policies.queries import list_decisions
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import find_events, page_of_losses
-from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
@@ -145,8 +145,11 @@ def computations() -> ResponseReturnValue:
 @blueprint.get("/exceptions.csv")
 @signed_in
 def exceptions() -> ResponseReturnValue:
-    """Answer with groups of equal failures, those first that were seen last."""
-    return csv_list(EXCEPTIONS, list_exceptions, selection(), "exceptions")
+    """Answer with groups of equal failures, in the order that the address asks for."""
+    which, sort = selection(beside=("sort",)), one_of("sort", tuple(SORTS))
+    return csv_list(
+        EXCEPTIONS, lambda scope, some: list_exceptions(scope, some, sort), which, "exceptions"
+    )
 
 
 @blueprint.get("/exceptions/<fingerprint>/failures.csv")

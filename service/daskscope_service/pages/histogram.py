@@ -76,7 +76,7 @@ def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> His
         columns=columns,
         width=STEP * (last - first + 1),
         height=HEIGHT,
-        words=f"{plural(whole, 'task run')}; the middle one took {bucket(half)}",
+        words=f"{plural(whole, 'task run')}; half of them took {bucket(half)} or less",
         mean=compute / whole if compute else None,
     )
 

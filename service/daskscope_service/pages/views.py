@@ -9,6 +9,7 @@ from flask import Blueprint, Response, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
+from daskscope_service.costs.prices import THINGS
 from daskscope_service.db.scope import Selection, encode_cursor, reading
 from daskscope_service.findings.rule_parameter import FINDING, RULE_NAMES, asked_rule
 from daskscope_service.insight.time import all_together, seconds_of
@@ -22,7 +23,7 @@ from daskscope_service.queries.activities import list_activities
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import frames_of, list_computations, titles_of
 from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
-from daskscope_service.queries.failures import list_exceptions, one_exception
+from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
 from daskscope_service.queries.findings import add_to_cluster
 from daskscope_service.queries.profiles import has_profiles
 from daskscope_service.services import services
@@ -30,7 +31,7 @@ from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.web import menus
 from daskscope_service.web import template_filters as filters
 from daskscope_service.web.forms import tidied
-from daskscope_service.web.parameters import ROWS_SHOWN, selection
+from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
 
 blueprint = Blueprint(
     "pages",
@@ -48,6 +49,18 @@ blueprint.add_app_template_global(encode_cursor)
 
 #: Failures, events and the like that a cluster's page shows; the newest first.
 MOST_BESIDE = 20
+
+#: The sections of a cluster's page that its contents name; some are not always there.
+_CONTENTS = {
+    "time": "Time",
+    "computations": "Computations",
+    "failures": "Failures",
+    "losses": "Workers that left",
+    "policies": "Idle policies",
+    "shutdowns": "Shutdowns",
+    "events": "Events",
+    "environment": "Environment",
+}
 
 
 @blueprint.after_app_request
@@ -93,8 +106,15 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         policies, decisions = policies_for(scope, cluster), decisions_on(scope, cluster_id)
         # The script asks for them by itself.
         charted = None if "HX-Request" in request.headers else over_time(scope, cluster, span)
+    shown = {
+        "time": profiled or time_bar(all_together(activities)),
+        "policies": decisions or any(one["outcome"] != "gone" for one in policies),
+        "shutdowns": shutdowns,
+    }
     return _page(
         "cluster.html",
+        contents=[one for one in _CONTENTS.items() if shown.get(one[0], True)],
+        things=THINGS,
         profiled=profiled,
         moving=cluster["status"] == "running",
         cluster=cluster,
@@ -153,10 +173,12 @@ def computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
 @signed_in
 def exceptions() -> ResponseReturnValue:
     """Show failures over all clusters, equal ones together."""
-    which = selection(rows=ROWS_SHOWN)
+    if tidy := tidied():
+        return redirect(tidy)
+    which, sort = selection(beside=("sort",), rows=ROWS_SHOWN), one_of("sort", tuple(SORTS))
     with reading() as scope:
-        page = list_exceptions(scope, which)
-    return _page("exceptions.html", page=page, which=which)
+        page = list_exceptions(scope, which, sort)
+    return _page("exceptions.html", page=page, which=which, sort=sort)
 
 
 @blueprint.get("/exceptions/<fingerprint>")

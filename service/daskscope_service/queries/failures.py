@@ -23,39 +23,47 @@ _NEWEST = 1_000
 _ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == failure.c.cluster)
 
 
-def list_exceptions(scope: Scope, selection: Selection) -> Page:
-    """Return groups of equal failures by the time they were last seen.
+#: What groups can be sorted by, the most or newest first, each a column of a group.
+SORTS = {"last": "last_at", "first": "first_at", "times": "count", "clusters": "clusters"}
+
+
+def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> Page:
+    """Return groups of equal failures in the order that ``sort`` names, one of :data:`SORTS`.
 
     ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
     about the chosen ones: ``count`` sums exceptions, ``clusters`` counts clusters, ``users`` names
     :data:`MOST_USERS` at most, ``message`` is that of the last one, None where it was not sent.
     """
     last_at = func.max(failure.c.last_at)
+    counted = {
+        "count": total(failure.c.count),
+        "clusters": func.count(failure.c.cluster.distinct()),
+        "first_at": func.min(failure.c.first_at),
+        "last_at": last_at,
+    }
+    by = SORTS[sort]
     # Only what is in an index: the rows themselves are large, and they are looked up for few.
     query = _chosen(
         scope,
         scope.select(
             failure,
             failure.c.fingerprint,
-            total(failure.c.count).label("count"),
-            func.count(failure.c.cluster.distinct()).label("clusters"),
-            func.min(failure.c.first_at).label("first_at"),
-            last_at.label("last_at"),
+            *(column.label(name) for name, column in counted.items()),
         ),
         selection,
     ).group_by(failure.c.fingerprint)
     if selection.after is not None:
         at, fingerprint, _ = selection.after
         query = query.having(
-            tuple_(last_at, failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
+            tuple_(counted[by], failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
         )
-    elif selection.user is None and selection.cluster is None:
+    elif sort == "last" and selection.user is None and selection.cluster is None:
         # Of one user or cluster there are few, and no index by time.
         newest = _seen_last(scope, selection)
         if newest is not None:
             query = query.where(failure.c.fingerprint.in_(newest))
     groups = (
-        query.order_by(last_at.desc(), failure.c.fingerprint.desc())
+        query.order_by(counted[by].desc(), failure.c.fingerprint.desc())
         .limit(selection.limit + 1)
         .subquery("groups")
     )
@@ -63,8 +71,8 @@ def list_exceptions(scope: Scope, selection: Selection) -> Page:
         _of_the_last(scope, column, groups)
         for column in ("type", "function", "message", "traceback")
     )
-    query = select(groups, *of_last).order_by(groups.c.last_at.desc(), groups.c.fingerprint.desc())
-    found = first_page(scope, query, selection.limit, "last_at", "fingerprint")
+    query = select(groups, *of_last).order_by(groups.c[by].desc(), groups.c.fingerprint.desc())
+    found = first_page(scope, query, selection.limit, by, "fingerprint")
     _add_users(scope, selection, found.items)
     return found
 

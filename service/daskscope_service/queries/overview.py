@@ -89,27 +89,34 @@ def clusters_in_question(scope: Scope) -> list[Item]:
         )
     }
     held = cluster.c.held_by["unrunnable"].as_float()  # counts go to 2⁵³, INTEGER does not
+    of_losses = cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT])
     used = case((cluster.c.memory_limit > 0, cluster.c.memory_used), else_=0)
     questions: tuple[ColumnElement[bool], ...] = (
         cluster.c.idle_seconds >= IDLE_AFTER,
         used > MEMORY_OVER * cluster.c.memory_limit,
         held > 0,
         cluster.c.scheduler["lag"].as_float() >= LAG_AFTER,
-        cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT]),
+        of_losses,
     )
     silent = is_silent(scope)
     rows, _ = scope.first_items(
         scope.select(cluster, *BRIEF)
         .where(
-            cluster.c.stopped_at.is_(None),
             or_(
-                and_(not_(silent), or_(*questions)),
+                # What has gone is remembered for what it left: workers that it lost in a day.
+                of_losses,
                 and_(
-                    silent,
-                    not_(cluster.c.may_end),
-                    cluster.c.last_seen_at >= scope.now - LOST_WITHIN,
+                    cluster.c.stopped_at.is_(None),
+                    or_(
+                        and_(not_(silent), or_(*questions)),
+                        and_(
+                            silent,
+                            not_(cluster.c.may_end),
+                            cluster.c.last_seen_at >= scope.now - LOST_WITHIN,
+                        ),
+                    ),
                 ),
-            ),
+            )
         )
         .order_by(cluster.c.threads.desc(), cluster.c.id),
         MOST_LOOKED_AT,

@@ -30,7 +30,7 @@ KINDS = (
     Kind("clusters", 400, "clusters, since their last heartbeat, with all their other data"),
     Kind("computations", 180, "computations and their task groups, since they ended"),
     Kind("failures", 180, "exceptions and lost workers"),
-    Kind("events", 90, "allow-listed events of Dask"),
+    Kind("events", 90, "events of Dask"),
     Kind("profiles", 30, "profiles"),
     Kind("spans", 30, "spans of traces"),
     Kind("logs", 30, "log records"),
