@@ -65,7 +65,8 @@ def test_the_pages_say_the_same_idle_cost_and_share(
     seconds = cluster["worker_seconds"]
     share = words(percent(seconds["idle"] / sum(seconds.values())))
     cost = money(cluster["idle_cost"], "EUR")
-    assert f"{cost} of it idle" in _page(run, browser, f"/clusters/{run.cluster}")
+    for path in (f"/clusters/{run.cluster}", f"/clusters/{run.cluster}/report.html"):
+        assert f"{cost} of it idle" in _page(run, browser, path), path
     for path in ("/clusters", "/people"):
         page = _page(run, browser, path)
         assert share in page, path
@@ -76,6 +77,9 @@ def test_the_pages_say_the_same_idle_cost_and_share(
         "Only tasks are measured. Work of <code>client.run</code>, of actors, of other schedulers,"
     )
     assert only in _page(run, browser, f"/clusters/{run.cluster}")
+    # As docs/operations.md defines it.
+    assert "it is not that share of the cost" in _page(run, browser, "/people")
+    assert "its share of the cost" not in _page(run, browser, "/people")
 
 
 def test_metrics_and_dashboards_say_the_same_idle_cost_and_time(
@@ -105,6 +109,25 @@ def test_metrics_and_dashboards_say_the_same_idle_cost_and_time(
     for place, value in found.items():
         # What the first report had counted is not in what grew after it.
         assert value == pytest.approx(cluster["idle_cost"], rel=0.05), place
+
+
+def test_fleets_idle_threads_are_those_whose_time_the_cluster_counts_as_idle(run: Run) -> None:
+    counted = run.database.rows(
+        f"""SELECT "counter" AS "v" FROM "{names.WORKER_TIME.name}"
+        WHERE "{names.CLUSTER_ID}" = '{run.cluster}' AND "{names.WORKER_STATE}" = 'idle'"""
+    )
+    end = counted[-1]["time"] / 1e9
+    of_now = [row for row in counted if row["time"] / 1e9 > end - 30]
+    grew, took = (of_now[-1][key] - of_now[0][key] for key in ("v", "time"))
+    assert grew > 0
+
+    shown = Shown(run.since - 600, end + 0.001)
+    (fleet,) = (board for board in BOARDS if board.uid == "daskscope-fleet")
+    values, _ = choose(run.database, fleet, shown)
+    (panel,) = (panel for panel in fleet.panels() if panel["title"] == "Idle threads")
+    (target,) = panel["targets"]
+    (row,) = rows(ask_target(run.database, target, shown, values))
+    assert row["Idle"] == pytest.approx(grew / (took / 1e9), rel=0.05)
 
 
 def _of_cost(run: Run, board: Board, shown: Shown) -> list[tuple[dict[str, Any], dict[str, str]]]:
