@@ -1,4 +1,4 @@
-"""Puts text of users and programs on one line, for logs, tables and messages."""
+"""Makes text of users and programs fit for logs, tables, messages and terminals."""
 
 from __future__ import annotations
 
@@ -9,3 +9,11 @@ def one_line(text: str) -> str:
     Line ends, control characters and direction marks become spaces, and several spaces become one.
     """
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without characters that control a terminal, except line ends and tabs.
+
+    Each of them becomes a space.
+    """
+    return "".join(one if one.isprintable() or one in "\n\t" else " " for one in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ import daskscope
 from daskscope.errors import NotFound
 from daskscope.protocol import CodeFrame
 from daskscope_service.cli.main import cli
+from daskscope_service.insight.jobs.comparison import as_markdown
 from tests.service.beats import (
     ENVIRONMENT,
     make_beat,
@@ -152,6 +154,37 @@ def test_what_is_no_run_of_the_workspace_is_not_found(
     url = f"{stranger.service.url}/comparisons?a={own}&b={a}"
     assert stranger.session.get(url, timeout=30).status_code == 404
     assert pair.ask("comparisons", a=a).status_code == 400
+
+
+def test_markdown_shows_names_and_code_as_text_alone() -> None:
+    marks = "<img src=x> ![i](http://x) *b* __c__ www.x.example"
+    name = f"\x1b[31m@everyone\x1b]8;;x\x07 \u202e#12 {marks}"
+    plain = f"[31m@everyone ]8;;x #12 {marks}"
+    words = f"settings {name}\n\n# head | `y` \\"
+    text = as_markdown(
+        {
+            "sentence": f"At the same time differ: {words}.",
+            "seconds": 1.0,
+            "parts": [{"words": words, "change": name, "seconds": 1.0}],
+            "candidates": [{"words": words}],
+            "code": [{"diff": "--- a\n+\tx = '\x1b[2J\x9b\u202e'\r\n+```` \x85<b>"}],
+            "url": "https://d.example/comparisons?a=1&b=2",
+        }
+    )
+    assert all(one.isprintable() or one in "\n\t" for one in text)
+    prose, _, code = text.partition("`````diff\n")
+    assert code == "--- a\n+\tx = ' [2J  ' \n+````  <b>\n`````\n\n" + (
+        "https://d.example/comparisons?a=1&b=2"
+    )
+    lines = prose.splitlines()
+    assert len(lines) == 11
+    # GitHub looks for mentions and issues after Markdown; and it links what looks like an address.
+    assert not re.search(r"(?<!&)[@#]\w|\w://|www\.", prose)
+    for line in lines[0], lines[4], lines[9]:
+        read = re.sub(r"\\([\W_])", r"\1", line.replace("&#8203;", ""))
+        assert f"settings {plain} # head | `y` \\" in read
+        # Each character of Markdown has a backslash.
+        assert not re.search(r"[*_\[\]<>!#@`~]", re.sub(r"\\[\W_]|&#8203;", "", line))
 
 
 def test_python_and_the_command_line_compare(pair: Pair) -> None:

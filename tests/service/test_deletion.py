@@ -479,6 +479,17 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_made(
         assert not folder.exists()
 
 
+def test_names_of_users_who_have_data_control_no_terminal(
+    local_service: ServiceProcess, tmp_path: Path
+) -> None:
+    cluster = make_cluster("of-eve", user="eve\x1b]0;title\x07\n\x9b31m")
+    assert post_beat(local_service.url, local_service.token(), make_beat(cluster)).ok
+    done = daskscope(
+        "export", tmp_path / "export", "--user", "ada", *local_service.database_options
+    )
+    assert "users with data are: eve ]0;title 31m" in done.stderr
+
+
 def test_who_closes_the_pipe_gets_no_traceback(local_service: ServiceProcess) -> None:
     token = local_service.token()
     cluster = make_cluster("big")

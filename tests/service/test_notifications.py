@@ -355,6 +355,18 @@ def test_names_add_no_lines_to_a_message() -> None:
     assert first.isprintable()
 
 
+def test_names_call_nobody_and_hide_no_link_in_a_chat() -> None:
+    name = "@everyone <@&7> <!channel> [sign in](https://evil.example)"
+    sentence = cluster_silent({"name": name, "user": "ada@example.org"}, 60)
+    one = {"kind": "cluster silent", "sentence": sentence, "path": "/clusters/x"}
+    _, text = message([one], {"cluster silent": 1}, "team", "https://d.example")
+    for markup in ("@everyone", "<@", "@&", "<!", "]("):
+        assert markup not in text
+    # It reads the same, and an address of e-mail is one still.
+    assert text.replace("\u200b", "").startswith(f"{name} of ada@example.org fell silent")
+    assert "ada@example.org" in text
+
+
 def test_a_message_of_very_many_counts_those_that_it_leaves_out() -> None:
     one = {"kind": "worker lost", "sentence": "It is gone.", "path": "/clusters/x"}
     title, text = message([one] * MOST_LINES, {"worker lost": 1000}, "team", "https://d.example")

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from daskscope.one_line import one_line
 from daskscope_service.cli.options import check_workspace, database, extra, settings_options
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def delete(
         if running:
             click.echo(
                 "Still running, so their data comes back with their next heartbeat: "
-                f"{', '.join(running)}"
+                f"{one_line(', '.join(running))}"
             )
         if settings.influxdb_url:
             click.echo(f"Not deleted: the data in the InfluxDB {settings.influxdb_url}.")
@@ -285,7 +286,7 @@ def _cluster_id(engine: Engine, workspace: str, cluster: str | None) -> str | No
     if len(ids) > 1:
         raise click.UsageError(
             f"several clusters in the workspace {workspace} are called {cluster!r}; choose one by "
-            f"its id, the newest first: {', '.join(ids[:_IDS_SHOWN])}"
+            f"its id, the newest first: {one_line(', '.join(ids[:_IDS_SHOWN]))}"
             f"{', …' if len(ids) > _IDS_SHOWN else ''}"
         )
     return ids[0]
@@ -300,7 +301,9 @@ def _nothing_of(engine: Engine, whose: Whose) -> str:
             f"{whose.workspace}; 'daskscope list clusters' and the pages show names and ids"
         )
     known = users(engine, whose.workspace)
-    there = f"users with data are: {', '.join(known)}" if known else "no user has data there"
+    there = "no user has data there"
+    if known:
+        there = f"users with data are: {one_line(', '.join(known))}"
     where = "" if whose.cluster is None else f" on a cluster {whose.cluster!r}"
     return (
         f"there is no data of a user {whose.user!r}{where} in the workspace "

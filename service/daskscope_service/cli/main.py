@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from daskscope.errors import ConfigurationError
+from daskscope.one_line import printable
 from daskscope.version import __version__
 from daskscope_service.cli.address import note_address
 from daskscope_service.cli.audit import audit
@@ -169,7 +170,7 @@ def explain(scheduler: str, as_json: bool, brief: bool) -> None:
     if as_json:
         click.echo(explanation.to_json())
     else:
-        click.echo(explanation.overview() if brief else str(explanation))
+        click.echo(printable(explanation.overview() if brief else str(explanation)))
 
 
 cli.add_command(login)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST_LINES = 20
 #: Characters of one line: names and jobs are users' own, and a worker may be in many jobs.
 MOST_CHARACTERS = 500
+
+#: What chats read as a mention, which may call everyone, or as a link with a text of its own.
+_MARKUP = re.compile(r"(?<!\w)@(?=\S)|<(?=\S)|\](?=\()")
 
 
 def computation_failed(computation: Any, cluster: Any) -> str:
@@ -90,7 +94,8 @@ def budget_passed(
 
 
 def _line(sentence: str) -> str:
-    line = one_line(sentence)
+    # A space without width parts what would be more than text.
+    line = _MARKUP.sub("\\g<0>\N{ZERO WIDTH SPACE}", one_line(sentence))
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
 

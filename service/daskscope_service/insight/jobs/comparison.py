@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from daskscope.one_line import one_line, printable
 from daskscope_service.insight.jobs import differences
 from daskscope_service.insight.jobs.code_diff import CodeDiffer
 from daskscope_service.insight.jobs.differences import Difference
@@ -26,6 +28,11 @@ _MOST_CANDIDATES = 4
 _LEAST_DATA = 0.1
 #: Lines of a difference between codes.
 _MOST_LINES = 200
+
+#: What Markdown, or a place that shows it, reads as more than text, and what makes it text.
+_MARKUP = re.compile(r"[\\`*_\[\]<>!|~&$@#]")
+_MENTION = re.compile(r"(\\[@#])(?=\w)")
+_ADDRESS = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
 
 #: What the sentence says a part is.
 _SAYS = {
@@ -308,27 +315,33 @@ def _by_prefix(groups: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 def as_markdown(comparison: Mapping[str, Any]) -> str:
     """Return a comparison, as the API answers it, as Markdown for a comment."""
-    lines = [comparison["sentence"], ""]
+    lines = [_text(comparison["sentence"]), ""]
     if comparison["parts"]:
         lines += ["| Part | Was → is | Seconds |", "| --- | --- | ---: |"]
         lines += [
-            f"| {_cell(part['words'])} | {_cell(part['change'])} | {part['seconds']:+.2f} |"
+            f"| {_text(part['words'])} | {_text(part['change'])} | {part['seconds']:+.2f} |"
             for part in comparison["parts"]
         ]
         lines += [f"| **All of it** |  | **{comparison['seconds']:+.2f}** |", ""]
     candidates = comparison["candidates"]
     if candidates:
         lines.append(f"What else differs ({plural(len(candidates), 'difference')}):")
-        lines += ["", *(f"- {_cell(one['words'])}" for one in candidates), ""]
+        lines += ["", *(f"- {_text(one['words'])}" for one in candidates), ""]
     for one in comparison["code"]:
-        fence = "`" * max(3, _longest_fence(one["diff"]) + 1)
-        lines += [f"{fence}diff", one["diff"], fence, ""]
+        diff = printable(one["diff"])
+        fence = "`" * max(3, _longest_fence(diff) + 1)
+        lines += [f"{fence}diff", diff, fence, ""]
     lines.append(comparison["url"])
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`")
+def _text(text: str) -> str:
+    """Return text with names in it, which are users' own, so that Markdown shows it as it is."""
+    text = _MARKUP.sub(r"\\\g<0>", one_line(text))
+    # GitHub and GitLab look for mentions and numbers of issues in what is left of Markdown, where
+    # it has no backslashes any more: a space without width, which it keeps, parts them.
+    text = _MENTION.sub(r"\1&#8203;", text)
+    return _ADDRESS.sub(r"\\\g<0>", text)
 
 
 def _longest_fence(text: str) -> int:
