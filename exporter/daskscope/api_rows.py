@@ -80,12 +80,13 @@ class Mismatch(TypedDict):
 
 
 class ConnectedClient(TypedDict):
-    """A client that is connected: whose it is, where it runs, and what it holds.
+    """A connected client: its user, its host, and the results that it holds.
 
-    ``user`` is as of a :class:`Computation`. ``host`` is the address that it is connected from,
-    empty where it lives in the scheduler's process. ``since`` is when it was seen first. It holds
-    ``results``, some of which may not be there yet, of so many ``bytes``: None where they are too
-    many to add up. What two clients hold counts for both.
+    ``user`` follows the same rule as the user of a computation. ``host`` is the client's address;
+    it is empty if the client runs in the scheduler's process. ``since`` is when the client was
+    first seen. ``results`` counts the futures that the client holds, including unfinished ones;
+    ``bytes`` is their size, None if they are too many to add up. Results that two clients hold
+    count for both.
     """
 
     user: str

@@ -1,11 +1,11 @@
-"""What the service's HTTP API answers: the contract with its clients.
+"""The types of the answers of the service's HTTP API: the contract with its clients.
 
-The service makes its answers, and its OpenAPI document, of these types; ``daskscope.list_clusters``
-and the others return them. Standard library only.
+The service builds its answers and its OpenAPI document from these types, and
+``daskscope.list_clusters`` and the other functions return them. Standard library only.
 
-On the wire a time is text, ISO 8601 in UTC; in Python it is an aware datetime. The fields that are
-times are called ``at`` or ``…_at``, and no others are. Durations are seconds, sizes bytes. None
-says that something was not measured, or not sent. Fields may be added: ignore those that you do not
+In JSON a time is text, ISO 8601 in UTC; in Python it is an aware datetime. Fields with times are
+called ``at`` or ``…_at``; no other fields are. Durations are in seconds, sizes in bytes. None means
+that a value was not measured, or not sent. New fields may be added: ignore those that you do not
 know. Objects that are stored as a cluster sent them, such as its environment, may lack some fields.
 A text that is encrypted with a key that the service lacks is None; ``unreadable`` names the field.
 """
@@ -29,22 +29,22 @@ Item = TypeVar("Item")
 
 
 class Page(TypedDict, Generic[Item]):
-    """Some of a list. ``next`` is the ``cursor`` of the request for more; None at its end."""
+    """One page of a list. ``next`` is the ``cursor`` for the next page; None on the last page."""
 
     items: list[Item]
     next: str | None
 
 
-#: Whose prices they are: those of the cluster's own settings, of its workspace's, or list prices,
-#: which hold where nobody has set any.
+#: Which prices were used: those of the cluster's settings, those of its workspace, or list prices,
+#: which apply if neither has any.
 PriceSource = Literal["cluster", "workspace", "list"]
 
 
 class WorkspacePrices(TypedDict):
-    """What an hour costs, for clusters whose own settings say nothing; no ``currency``: nothing.
+    """Prices per hour for clusters that set none themselves.
 
-    ``source`` is list for list prices, which hold until someone sets others, and none where such
-    clusters are to have no costs.
+    ``source`` is list for list prices, which apply until someone sets others, and none if the
+    workspace chose to show no costs. ``currency`` is None if such clusters have no costs.
     """
 
     source: Literal["workspace", "list", "none"]
@@ -55,9 +55,9 @@ class WorkspacePrices(TypedDict):
 
 
 class Threshold(TypedDict):
-    """From which number on a rule finds something.
+    """The value above or below which a rule reports a finding.
 
-    A workspace may set a ``value`` from ``least`` to ``most`` in place of the ``default``.
+    A workspace may set a ``value`` from ``least`` to ``most`` instead of the ``default``.
     """
 
     name: str
@@ -70,24 +70,24 @@ class Threshold(TypedDict):
 
 
 class Cluster(api_rows.Cluster, api_rows.Status):
-    """A cluster, with what became of it and counts of what happened on it.
+    """A cluster with its status and its counts of computations and failures.
 
-    ``status`` is lost for one that fell silent without saying that it stopped, and ended where that
-    one lived in the process of its client and had no work to do; ``sentence`` says it in full.
+    ``status`` is lost if the cluster stopped reporting without a stop message, and ended if it did
+    so while it was idle in its client's process; ``sentence`` describes the status in full.
     ``first_seen_at`` and ``last_seen_at`` are by the service's clock, all other times by the
-    scheduler's; ``status_at`` is when it had these workers, tasks and so on. ``worker_seconds`` is
-    by state: busy, idle, paused. ``idle_seconds`` is None while it works, ``held_by`` counts what
-    there is to keep it for. ``busy_by`` says in words what work keeps it from being
-    closed by its ``idle_timeout`` or a policy: empty while it is idle, None from an older plugin,
-    which does not look for all of it. ``drops`` counts what the plugin had to leave out, by kind.
-    ``failures`` counts exceptions; beyond 2⁵³, its first fifteen digits are right.
-    ``cause`` is the finding that is named first, None where nothing
-    stands out. ``url`` is its page.
-    ``idle_timeout`` is its own setting, after which it closes itself; None where there is none.
-    Costs are estimates by ``prices``: its own, or where it has none, its workspace's, or else list
-    prices; ``price_source`` says which. ``gib_seconds`` and ``gpu_seconds`` are None from an older
-    plugin: then an estimate is of its threads alone.
-    ``settings`` are those that decide what it reports; empty from an older plugin.
+    scheduler's. ``status_at`` is the time of the counts of workers, tasks and so on.
+    ``worker_seconds`` is by state: busy, idle, paused. ``idle_seconds`` is None while the cluster
+    works. ``held_by`` counts, by kind, what a shutdown would lose or interrupt. ``busy_by``
+    describes the work because of which neither the cluster's ``idle_timeout`` nor a policy closes
+    it: empty while it is idle, None from an older plugin, which does not detect all of it.
+    ``idle_timeout`` is the cluster's setting, after which it closes itself; None without one.
+    ``drops`` counts, by kind, items that the plugin left out because of a limit.
+    ``failures`` counts exceptions; beyond 2⁵³, only its first fifteen digits are exact.
+    ``cause`` is the most important finding, None if there is none. ``url`` is the cluster's page.
+    Costs are estimates by ``prices``: the cluster's, else its workspace's, else list prices;
+    ``price_source`` names which. ``gib_seconds`` and ``gpu_seconds`` are None from an older
+    plugin: then an estimate covers threads only.
+    ``settings`` are those that decide what the cluster reports; empty from an older plugin.
     """
 
     status: Literal["running", "stopped", "lost", "ended"]
@@ -110,28 +110,32 @@ class _Encrypted(TypedDict, total=False):
 
 
 class WorkerLoss(api_rows.WorkerLoss, _Encrypted):
-    """A worker that left.
+    """A worker that left its cluster.
 
-    ``processing`` counts the tasks that it had been given, ``tasks`` the same by prefix.
-    ``memory_used`` is of its last beat, ``nanny_memory`` what its nanny saw when it ended it for
-    its memory. ``log`` are its last lines.
+    ``processing`` counts the tasks that were assigned to it, ``tasks`` the same by prefix.
+    ``memory_used`` is the worker's memory at its last heartbeat; ``nanny_memory`` is the memory
+    that its nanny measured when it ended the worker for using too much. ``log`` contains the
+    worker's last log lines.
     """
 
     cluster: str
 
 
 class Shutdown(api_rows.Shutdown):
-    """A shutdown that a cluster announced, and where it stands. ``closes_at`` ends its grace."""
+    """A shutdown that a cluster announced, with its progress.
+
+    ``closes_at`` is the end of the grace period.
+    """
 
     cluster: str
 
 
 class ShutdownCommand(TypedDict):
-    """A shutdown that someone asked for, and where it stands; ``sentence`` says that in full.
+    """A shutdown that a user requested. ``sentence`` describes its ``status`` in full.
 
-    ``requested_at`` and the other times but ``answered_at`` and ``closes_at`` are by the service's
-    clock. ``open`` says that it can still be called off. ``grace`` is None where the cluster's
-    settings say it. ``detail`` is what the cluster answered.
+    ``answered_at`` and ``closes_at`` are by the cluster's clock, all other times by the service's.
+    ``open`` is true while the shutdown can still be called off. ``grace`` is None if the cluster's
+    settings decide the grace period. ``detail`` is the cluster's answer.
     """
 
     id: str
@@ -165,11 +169,11 @@ class ShutdownCommand(TypedDict):
 
 
 class Activity(api_rows.Activity):
-    """Thread-seconds by activity of the tasks of one prefix; ``""`` is what belongs to no task."""
+    """Thread-seconds by activity, for the tasks of one prefix; ``""`` is time without a task."""
 
 
 class Measure(TypedDict):
-    """A number that proves a finding. ``link`` is the place on the page that shows it, if any."""
+    """A number that supports a finding. ``link`` is the part of the page that shows it, if any."""
 
     name: str
     value: float
@@ -178,14 +182,14 @@ class Measure(TypedDict):
 
 
 class Action(TypedDict):
-    """What to do about a finding; ``value`` is the number or the setting that it comes to."""
+    """What to do about a finding; ``value`` is the number or the setting to use."""
 
     text: str
     value: str | None
 
 
 class SavedMoney(TypedDict):
-    """What an action saves in money: an estimate by the prices of the finding."""
+    """The money that an action saves: an estimate by the finding's prices."""
 
     low: float
     high: float
@@ -194,9 +198,9 @@ class SavedMoney(TypedDict):
 
 
 class Saving(TypedDict):
-    """What an action saves, from ``low`` to ``high``: seconds, or money, by ``unit``.
+    """What an action saves, from ``low`` to ``high``, in ``unit``: seconds or money.
 
-    ``money`` says it in money in either case; None without prices.
+    ``money`` is the same in money; None without prices.
     """
 
     low: float
@@ -207,7 +211,10 @@ class Saving(TypedDict):
 
 
 class Mute(TypedDict):
-    """``by`` muted a finding until ``until_at``, for a ``reason``: nobody is notified of it."""
+    """A mute: a user hid a finding until ``until_at``, for a ``reason``.
+
+    ``by`` is that user. Nobody is notified of a muted finding.
+    """
 
     id: str
     reason: str
@@ -217,9 +224,9 @@ class Mute(TypedDict):
 
 
 class MuteInForce(Mute):
-    """A mute, and of what: findings of ``rule`` of a computation.
+    """An active mute, and the findings that it hides: those of ``rule`` of one computation.
 
-    A ``computation`` of None says that it holds for the cluster and all computations on it.
+    If ``computation`` is None, the mute covers the cluster and all computations on it.
     """
 
     rule: str
@@ -228,15 +235,15 @@ class MuteInForce(Mute):
 
 
 class Finding(TypedDict):
-    """A cause that the service found, with what proves it.
+    """A cause that the service found, with its evidence.
 
-    ``subject`` says whether it is about a computation or a cluster, which began ``at``.
-    ``severity`` is notice for a cause that cost too little for an alarm. ``seconds`` are the
-    thread-seconds that were lost, ``share`` what they are of the computation's, and ``cost`` an
-    estimate of what they cost, by prices of ``price_source``; None where that is not known, or the
-    finding is not about time.
-    ``suppressed_by`` is the rule whose finding explains this one, and ``muted`` the mute that is in
-    force, None for none. ``version`` is the rule's.
+    ``subject`` says whether the finding is about a computation or a cluster; ``at`` is when that
+    began. ``severity`` is notice for a cause that cost too little for an alarm. ``seconds`` are
+    lost thread-seconds, ``share`` is their share of the computation's thread-seconds, and ``cost``
+    is an estimate of their cost, by prices of ``price_source``. All three are None if they are not
+    known, or if the finding is not about time.
+    ``suppressed_by`` is the rule whose finding explains this one, ``muted`` the active mute; None
+    without one. ``version`` is the version of the rule.
     """
 
     rule: str
@@ -262,9 +269,9 @@ class Finding(TypedDict):
 
 
 class Cause(TypedDict):
-    """The cause that is named first for a computation or a cluster: the rule of a finding.
+    """The most important finding of a computation or a cluster.
 
-    In lists it is as of when the service stored it, so up to a minute old while they run.
+    In lists it is the stored one, which is up to a minute old while its subject runs.
     """
 
     rule: str
@@ -273,7 +280,7 @@ class Cause(TypedDict):
 
 
 class ListedFinding(Finding):
-    """A finding that is stored. The service made it at ``found_at``; ``url`` is its page."""
+    """A stored finding. The service computed it at ``found_at``; ``url`` is its page."""
 
     cluster_name: str
     found_at: datetime
@@ -281,10 +288,11 @@ class ListedFinding(Finding):
 
 
 class Explanation(TypedDict):
-    """What became of a cluster or a computation, and why.
+    """The status of a cluster or a computation, and the cause of its problems.
 
-    ``headline`` says it; ``findings`` come with the cause that it names first. ``not_measured``
-    says by rule what it needed and was not measured. ``url`` is the subject's page.
+    ``headline`` names both in one sentence; the first of the ``findings`` is the cause that it
+    names. ``not_measured`` names, for each rule that could not decide, the measurement that was
+    missing. ``url`` is the subject's page.
     """
 
     subject: Literal["computation", "cluster"]
@@ -304,10 +312,11 @@ class _Explained(TypedDict):
 
 
 class ClusterDetail(Cluster, _Explained):
-    """A cluster, with the workers that left it, its shutdowns and what its threads did.
+    """A cluster, with the workers that left it, its shutdowns and the activities of its threads.
 
-    ``headline`` says what became of it and why, as its page does. ``findings`` come with the cause
-    that it names first. ``not_measured`` says by rule what it needed and was not measured.
+    ``headline`` names the cluster's status and the cause of its problems, as its page does. The
+    first of the ``findings`` is that cause. ``not_measured`` names, for each rule that could not
+    decide, the measurement that was missing.
     """
 
     worker_losses: list[WorkerLoss]
@@ -316,9 +325,10 @@ class ClusterDetail(Cluster, _Explained):
 
 
 class CodeFrameDetail(CodeFrame, _Encrypted):
-    """A frame with the lines around it; the first has the number ``first_line`` in the file.
+    """A frame of a call stack with the lines of code around it.
 
-    They are None if they are not stored.
+    ``first_line`` is the line number of the first line of ``text``; ``cut`` is true if the source
+    has more lines. All three are None if the code is not stored.
     """
 
     text: str | None
@@ -341,30 +351,30 @@ class _Computation(api_rows.Computation):
 
 
 class Computation(_Computation):
-    """What one call to compute, persist or submit set going.
+    """The work that one call to compute, persist or submit started.
 
-    ``sentence`` says in full what became of it. ``done`` counts tasks that ended in memory and have
-    nothing to do any more. ``completed``, ``erred`` and ``retried`` count task runs: that ended in
-    memory, that erred, and that Dask repeated for they erred. A task whose result was lost with a
-    worker, or was released and is needed after all, runs again: ``completed`` less ``done`` is how
-    often. ``cancelled`` counts tasks that were given up. ``states`` counts its tasks by Dask's
-    state, ``seconds`` what they spent by action. ``frames`` is the user's call stack, outermost
-    first: None where it was refused. ``call`` is the statement that set it going, ``title``
-    the same or, where no code of the user's is known, its file and line or the prefixes of its
-    tasks. ``cause`` is the finding that is named first, None where nothing stands out.
-    ``trace_id`` is that of its trace. ``job`` is the job that it is a run of, None while that is
-    not known. ``url`` is its page.
+    ``sentence`` describes its status in full. ``done`` counts tasks that ended in memory and have
+    nothing left to do. ``completed``, ``erred`` and ``retried`` count task runs: those that ended
+    in memory, failed, or were repeated after a failure. A task whose result was lost with a worker,
+    or was released and is needed after all, runs again: ``completed`` minus ``done`` counts this.
+    ``cancelled`` counts tasks that were given up. ``states`` counts tasks by Dask's state;
+    ``seconds`` is the tasks' time by action. ``frames`` is the user's call stack, outermost frame
+    first; None if settings forbid sending it. ``call`` is the statement that started the
+    computation. ``title`` is the same; without code, it is the file and line of the call, or the
+    prefixes of the tasks. ``cause`` is the most important finding, None if there is none. ``job``
+    is the job that the computation is a run of, None while that is not known. ``url`` is its page.
     """
 
     frames: list[CodeFrame] | None
 
 
 class JobChange(TypedDict):
-    """A change of a job: from this run on, runs take ``after`` seconds in place of ``before``.
+    """A change of a job: from this run on, runs take ``after`` seconds instead of ``before``.
 
-    Both are medians, of ``runs_before`` and ``runs_after`` passed runs. ``chance`` is how probable
-    such a difference is by chance, None where there are too few runs to say: then all of them since
-    differ from all before. ``run_before`` is the computation of the last passed run before it.
+    Both are medians, of ``runs_before`` and ``runs_after`` passed runs. ``chance`` is the
+    probability of such a difference by chance; None with too few runs for a test: then every run
+    since the change differs from every run before. ``run_before`` is the computation of the last
+    passed run before the change.
     """
 
     at: datetime
@@ -379,14 +389,15 @@ class JobChange(TypedDict):
 
 
 class Job(TypedDict):
-    """The same work over time. ``level`` says what its runs have in common.
+    """The same work over time. ``level`` is what its runs have in common.
 
-    That is a name that users gave it, the code of the call, or the shape of the graph. ``name`` is
-    "" where they gave none; ``title`` is what pages call it. ``user`` and ``status`` are of the
-    newest run, ``last_computation`` on ``last_cluster``, which began ``last_at``; None if that was
-    removed just now. ``runs`` are counted up to 10,000. ``duration`` and ``task_seconds`` are of
-    the usual run: the medians of those that passed since the last ``change``; ``spread`` is how
-    far they are from it, as a share of it; None where none has passed. ``cost`` is an estimate for
+    That is a name that users gave the job, the code of the call, or the shape of the graph.
+    ``name`` is "" without such a name; ``title`` is the job's name on pages. The newest run is
+    ``last_computation`` on ``last_cluster``; it began at ``last_at`` and has ``user`` and
+    ``status``, which are None if it has just been removed. ``runs`` counts up to 10,000.
+    ``duration`` and ``task_seconds`` are those of the usual run: the medians of the runs that
+    passed since the last ``change``. ``spread`` is how far these runs typically are from the usual
+    duration, as a share of it. All three are None if no run has passed. ``cost`` is an estimate for
     all runs of the last 30 days, by prices of ``price_source``; None without prices.
     """
 
@@ -412,11 +423,11 @@ class Job(TypedDict):
 
 
 class JobRun(TypedDict):
-    """A run of a job: a computation. ``passed`` says that it finished and none of its tasks erred.
+    """A run of a job: a computation. ``passed``: it finished and none of its task runs erred.
 
-    ``thread_seconds`` are all workers' threads times time meanwhile, ``task_seconds`` what its
-    tasks took. ``differs`` says what its versions and its code are that those of the run before
-    were not; ``changed`` that runs take another time since this one.
+    ``thread_seconds`` is the time of all threads of the cluster during the run; ``task_seconds`` is
+    the time of its tasks. ``differs`` lists package versions and code that changed since the run
+    before; ``changed`` is true if runs take another time from this run on.
     """
 
     cluster: str
@@ -442,25 +453,26 @@ class JobRun(TypedDict):
 
 
 class UserOfJob(TypedDict):
-    """Whose runs they are, among those of a job that are shown."""
+    """A user, and the number of their runs among the listed runs of a job."""
 
     user: str
     runs: int
 
 
 class FindingOfJob(TypedDict):
-    """In how many of a job's last runs a cause was found."""
+    """A rule, and the number of a job's last runs in which it found a cause."""
 
     rule: str
     runs: int
 
 
 class Receipt(TypedDict):
-    """What a repair of a job saves: since the run ``computation``, runs take less by ``share``.
+    """What a repair of a job saves.
 
-    ``rules`` are those whose findings most runs before had and none has since. ``saved`` is an
-    estimate for one run, None without prices. ``expected_low`` and ``expected_high`` are the shares
-    of a run that the findings had said that it saves; None where they did not.
+    Since the run ``computation``, runs take less time, by ``share`` of the time before. ``rules``
+    had findings in most runs before it and have none since. ``saved`` is the money saved per run,
+    an estimate; None without prices. The findings predicted savings from ``expected_low`` to
+    ``expected_high``, as shares of a run; None without a prediction.
     """
 
     at: datetime
@@ -479,8 +491,8 @@ class Receipt(TypedDict):
 class JobDetail(Job):
     """A job with its newest runs, oldest first, at most 200.
 
-    ``sentence`` says what they come to. ``passed`` counts those that passed; ``changes`` are oldest
-    first. ``findings`` are of the last 50 runs. ``receipt`` is None where nothing was repaired.
+    ``sentence`` summarises them. ``passed`` counts the runs that passed; ``changes`` are oldest
+    first. ``findings`` are those of the last 50 runs. ``receipt`` is None without a repair.
     """
 
     sentence: str
@@ -493,9 +505,10 @@ class JobDetail(Job):
 
 
 class ComparedRun(TypedDict):
-    """One of two runs that are compared: a computation. ``job`` is whose run it is, None for none.
+    """One of the two compared runs: a computation. ``job`` is the id of its job, None without one.
 
-    ``cost`` is an estimate of all threads' while it ran; ``task_seconds`` what its tasks took.
+    ``cost`` is an estimate for all threads of the cluster while it ran; ``task_seconds`` is the
+    time of its tasks.
     """
 
     cluster: str
@@ -517,10 +530,10 @@ class ComparedRun(TypedDict):
 
 
 class UsualRun(TypedDict):
-    """What runs of a job usually take: medians of the ``runs`` that passed since the last change.
+    """The usual run of a job: medians of the ``runs`` that passed since the last change.
 
-    ``spread`` is how far they are from ``duration``, as a share of it. ``cost`` is an estimate,
-    None where some of them have none.
+    ``spread`` is how far these runs typically are from ``duration``, as a share of it. ``cost`` is
+    an estimate, None if one of these runs has no cost.
     """
 
     runs: int
@@ -552,12 +565,12 @@ class ExpectedRun(TypedDict):
 
 
 class Run(ComparedRun):
-    """A computation beside the ``usual`` run of its job, of the runs before it.
+    """A computation, and the ``usual`` run of its job, computed from earlier runs.
 
-    ``usual`` is None while its job is not known, and where fewer than five runs before it passed.
-    ``peak_worker_memory`` is the most memory that the process of any one worker of its cluster ever
-    had, in bytes: while this ran, or before or after. ``expected`` is None where it has ended, or
-    nothing is usual. ``url`` is its page.
+    ``usual`` is None while the job is not known, and if fewer than five earlier runs passed.
+    ``peak_worker_memory`` is the highest memory in bytes of any worker's process of the cluster,
+    during this computation or at any other time. ``expected`` is None if the computation has ended,
+    or if ``usual`` is None. ``url`` is the computation's page.
     """
 
     peak_worker_memory: int | None
@@ -567,9 +580,11 @@ class Run(ComparedRun):
 
 
 class WaterfallPart(TypedDict):
-    """By how many ``seconds`` the second run took longer for this; negative: less long.
+    """One part of the difference in duration between two runs.
 
-    ``prefix`` says whose tasks they are, for what is of one prefix; ``change`` what was and is.
+    ``seconds`` is how much longer the second run took because of this part; negative if it took
+    less long. ``prefix`` is set for a part that concerns the tasks of one prefix; ``change`` is the
+    value before and after.
     """
 
     kind: Literal[
@@ -593,9 +608,10 @@ class WaterfallPart(TypedDict):
 
 
 class Candidate(TypedDict):
-    """What differs between two runs beside their time; None of what one of them does not have.
+    """Something else that differs between two runs, such as a package version.
 
-    It changed at the same time: nothing says that it is the cause.
+    It is a possible cause of the difference in time; nothing proves that it is the cause.
+    ``before`` or ``after`` is None if that run does not have it.
     """
 
     kind: Literal["version", "code", "workers", "data", "setting", "place", "shape"]
@@ -606,7 +622,7 @@ class Candidate(TypedDict):
 
 
 class CodeDifference(TypedDict):
-    """A unified diff of the code around a call; ``cut``: it has more lines than were kept."""
+    """A unified diff of the code around a call; ``cut``: the diff was longer and is shortened."""
 
     file: str
     diff: str
@@ -614,9 +630,10 @@ class CodeDifference(TypedDict):
 
 
 class GroupPair(TypedDict):
-    """Task groups of one prefix in the first and the second run; None where there are none.
+    """The task groups of one prefix: each list has the first run's value, then the second's.
 
-    ``runs`` are task runs, ``mean`` and ``longest`` seconds of one, ``seconds`` of all.
+    A value is None if that run has no such group. ``runs`` counts task runs; ``mean`` and
+    ``longest`` are seconds of one task run, ``seconds`` of all together.
     """
 
     prefix: str
@@ -630,8 +647,9 @@ class GroupPair(TypedDict):
 class Comparison(TypedDict):
     """How the run ``b`` differs from the run ``a``.
 
-    ``parts`` add up to ``seconds``, by which ``b`` took longer; the largest come first.
-    ``differs`` says whether that is more than runs vary by. ``candidates`` differ as well.
+    ``b`` took ``seconds`` longer; the ``parts`` add up to that, the largest first. ``differs`` is
+    true if the difference is larger than the usual variation of runs. ``candidates`` lists
+    everything else that differs.
     """
 
     sentence: str
@@ -650,9 +668,9 @@ class Comparison(TypedDict):
 class TaskGroup(api_rows.TaskGroup):
     """The tasks of a computation that do the same thing.
 
-    ``done``, ``completed``, ``erred`` and ``retried`` count as those of a computation.
-    ``durations`` counts task runs by how long they computed, in buckets whose bounds are those of
-    the metric ``dask.task.duration``. ``types`` counts results by the name of their type.
+    ``done``, ``completed``, ``erred`` and ``retried`` have the same meaning as for a computation.
+    ``durations`` counts task runs by duration, in the buckets of the metric
+    ``dask.task.duration``. ``types`` counts results by the name of their type.
     """
 
     done: int
@@ -662,12 +680,12 @@ class Failure(api_rows.Failure, _Encrypted):
     """Equal exceptions of one computation.
 
     ``fingerprint`` is the same for the same failure on every cluster. ``message`` and ``traceback``
-    are those of the first one. ``retried`` says how many of ``count`` Dask ran again.
+    are those of the first exception. Dask repeated ``retried`` of the ``count`` failed task runs.
     """
 
 
 class FailureSample(Failure):
-    """A failure and where it was. ``computation`` is ``""`` where none is known."""
+    """A failure and its place. ``computation`` is ``""`` if it is not known."""
 
     cluster: str
     cluster_name: str
@@ -678,9 +696,9 @@ class FailureSample(Failure):
 class ComputationDetail(_Computation, _Explained):
     """A computation, with its task groups, failures and code.
 
-    ``headline``, ``findings`` and ``not_measured`` are as those of a cluster. There are 1,000 task
-    groups and 500 failures at most; ``more_task_groups`` and ``more_failures`` say whether the
-    service has more.
+    ``headline``, ``findings`` and ``not_measured`` have the same meaning as for a cluster. The
+    answer has at most 1,000 task groups and 500 failures; ``more_task_groups`` and
+    ``more_failures`` are true if the service has more.
     """
 
     frames: list[CodeFrameDetail] | None
@@ -691,9 +709,9 @@ class ComputationDetail(_Computation, _Explained):
 
 
 class Span(_Encrypted):
-    """One span. ``status`` is error where a task raised an exception.
+    """One span. ``status`` is error if the task raised an exception.
 
-    ``attributes`` have the names that docs/telemetry.md lists.
+    docs/telemetry.md lists the names of ``attributes``.
     """
 
     span_id: str
@@ -708,9 +726,9 @@ class Span(_Encrypted):
 class Trace(TypedDict):
     """A computation's spans: its own, then its task groups', then those of some of their tasks.
 
-    Of each group some tasks have a span: some that failed, the slowest, and a few others.
-    ``dask.task_group.sampled`` of the group's attributes counts them. ``more`` says that there are
-    further ones. ``trace_id`` is None where the computation has no trace.
+    Some tasks of each group have a span: some that failed, the slowest, and a few others. The
+    group's attribute ``dask.task_group.sampled`` counts them. ``more`` is true if the service has
+    more spans. ``trace_id`` is None if the computation has no trace.
     """
 
     trace_id: str | None
@@ -732,12 +750,12 @@ class _ExceptionGroup(_Encrypted):
 
 
 class ExceptionGroup(_ExceptionGroup):
-    """Equal failures on all clusters. ``clusters`` counts those, ``count`` the exceptions.
+    """Equal failures on all clusters. ``clusters`` counts clusters, ``count`` exceptions.
 
-    ``users`` are 20 at most, the first by name.
-    A ``count`` beyond 2⁵³ is right in its first fifteen digits.
-    All numbers are about the failures that were last seen in the time asked for. ``message`` and
-    ``traceback`` are those of the last failure. ``url`` is its page.
+    ``users`` has at most 20 names, the first in alphabetical order. Beyond 2⁵³, only the first
+    fifteen digits of ``count`` are exact. All numbers cover the failures that were last seen in the
+    requested time. ``message`` and ``traceback`` are those of the last failure. ``url`` is the page
+    of the exception.
     """
 
     traceback: str | None
@@ -750,9 +768,9 @@ class ExceptionDetail(_ExceptionGroup):
 
 
 class Event(api_rows.Event, _Encrypted):
-    """An allow-listed event. ``message`` is JSON text, or "" where it is ``unreadable``.
+    """An event of an allowed topic. ``message`` is JSON text, or "" if it is ``unreadable``.
 
-    ``cut`` says that there was more of it.
+    ``cut`` is true if the message was longer and is shortened.
     """
 
     cluster: str
@@ -760,11 +778,11 @@ class Event(api_rows.Event, _Encrypted):
 
 
 class LogRecord(_Encrypted):
-    """A log record, as OpenTelemetry has it. ``body`` and ``attributes`` may be ``unreadable``.
+    """A log record as OpenTelemetry defines it. ``body`` and ``attributes`` may be ``unreadable``.
 
-    ``level`` is the name of the number ``severity``, "" for 0: not given. ``user`` and
-    ``cluster_name`` are the cluster's, None if no heartbeat reported it; ``cluster`` is "" if the
-    record named none.
+    ``level`` is the name of the number ``severity``; it is "" for 0, which means not given.
+    ``cluster`` is "" if the record names no cluster. ``user`` and ``cluster_name`` are those of the
+    cluster; None if the service has no heartbeat of it.
     """
 
     cluster: str
@@ -782,24 +800,24 @@ class LogRecord(_Encrypted):
 
 
 class Profile(api_rows.Profile):
-    """When the workers' threads were sampled, and how many thread-seconds that stands for.
+    """When the workers' threads were sampled, and how many thread-seconds the samples represent.
 
-    ``cut`` says that small nodes were left out. ``unsampled`` are the thread-seconds of tasks that
-    no sample was taken of; None where that is not known, as from older plugins.
+    ``cut`` is true if small nodes were left out. ``unsampled`` are the thread-seconds of tasks
+    without any sample; None if that is not known, as from older plugins.
     """
 
     cluster: str
 
 
 class Usage(TypedDict):
-    """What one user's clusters came to in one week, from Monday in UTC.
+    """The usage of one user's clusters in one week, from Monday in UTC.
 
-    ``up_seconds`` is how long clusters were up, ``thread_seconds`` threads times time;
-    ``idle_seconds`` is the part of it without a task. ``gib_seconds`` is GiB of workers' memory
-    times time, ``gpu_seconds`` workers with a GPU times time; None from older plugins. Costs are
-    estimates in the currency of ``prices``. Clusters with other prices, with none, and with the
-    workspace's or list prices are separate items.
-    Of more than 2,000 in a week, those with the least threads' time are one: ``other users``.
+    ``up_seconds`` is how long clusters were up. ``thread_seconds`` is threads times time,
+    ``idle_seconds`` the part of it without a task. ``gib_seconds`` is GiB of workers' memory times
+    time, ``gpu_seconds`` workers with a GPU times time; None from older plugins. Costs are
+    estimates in the currency of ``prices``. A user has a separate item for each set of prices of
+    their clusters, and one for clusters without prices. If a week has more than 2,000 items, those
+    with the fewest thread-seconds are added up as ``other users``.
     """
 
     user: str
@@ -817,17 +835,17 @@ class Usage(TypedDict):
 
 
 class ProfileSummary(Profile):
-    """A profile without what it holds."""
+    """A profile without its call tree."""
 
     cluster_name: str
 
 
 class ProfileDetail(Profile, _Encrypted):
-    """Where the workers' threads were: a tree in columns.
+    """The call tree of the workers' threads, stored in columns.
 
-    Node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a root), seen
-    ``samples[i]`` times, its callees included. A parent stands before its children. Where they are
-    ``unreadable``, all lines are empty.
+    Node ``i`` is a call of ``lines[line[i]]`` below node ``parent[i]`` (-1: a root), seen in
+    ``samples[i]`` samples, its callees included. A parent comes before its children. If the lines
+    are ``unreadable``, all of them are empty.
     """
 
     lines: list[ProfileLine]
@@ -837,12 +855,12 @@ class ProfileDetail(Profile, _Encrypted):
 
 
 class Line(TypedDict):
-    """One time series. ``times`` are milliseconds since 1970-01-01 UTC; ``values`` go with them.
+    """One time series. ``values[i]`` is the value at ``times[i]``, in ms since 1970-01-01 UTC.
 
-    ``kind`` is gauge, counter (a running total) or rate (per second). ``field`` is ``value``, or of
-    histograms ``count``, ``sum``, or a bucket's upper bound. A gauge's value is the mean of its
-    step, where it is ``sampled`` of the step's last 12 points alone; a counter's its last total. A
-    step in which nothing was measured has no point.
+    ``kind`` is gauge, counter (a running total) or rate (per second). ``field`` is ``value``; for a
+    histogram it is ``count``, ``sum``, or the upper bound of a bucket. A gauge's value is the mean
+    over a step; if ``sampled`` is true, it is the mean of the step's last 12 points only. A
+    counter's value is the last total of a step. A step without measurements has no point.
     """
 
     attributes: dict[str, str]
@@ -861,10 +879,11 @@ class Lines(TypedDict):
 
 
 class IdlePolicy(TypedDict):
-    """What is done about clusters that are idle for ``after`` seconds; ``sentence`` says it.
+    """What the service does with clusters that are idle for ``after`` seconds.
 
-    ``users`` and ``tags`` are patterns of the clusters that it means; ``begins`` and ``ends`` are
-    HH:MM in ``time_zone``, None where it works all day.
+    ``sentence`` describes the policy in full. It applies to clusters that match the patterns
+    ``users`` and ``tags``, between ``begins`` and ``ends``: HH:MM in ``time_zone``, None if it
+    applies all day.
     """
 
     id: str
@@ -883,7 +902,7 @@ class IdlePolicy(TypedDict):
 
 
 class PolicyDecision(TypedDict):
-    """What an idle policy did about a cluster, and why; ``command`` is the shutdown's id."""
+    """What an idle policy did with a cluster, and why; ``command`` is the shutdown's id."""
 
     id: str
     cluster: str
@@ -896,9 +915,10 @@ class PolicyDecision(TypedDict):
 
 
 class NotificationTarget(TypedDict):
-    """A receiver of notifications, by a ``service`` such as ``slack``. Its address is never shown.
+    """A receiver of notifications, through a ``service`` such as ``slack``.
 
-    ``failure`` says why the last message was not accepted, None if it was.
+    Its address is never shown. ``failure`` is the reason why the last message was not accepted;
+    None if it was accepted.
     """
 
     id: str
@@ -922,14 +942,14 @@ class NotificationTarget(TypedDict):
 
 
 class Sent(TypedDict):
-    """Whether a message was taken; ``failure`` says why not."""
+    """Whether the receiver accepted a message; ``failure`` is the reason if not."""
 
     sent: bool
     failure: str | None
 
 
 class Budget(TypedDict):
-    """What the clusters that start in a month of UTC may cost; None where there is no budget."""
+    """The budget for the clusters that start in one month (UTC); None without a budget."""
 
     amount: float | None
     currency: str | None
@@ -950,9 +970,9 @@ KeptKind = Literal[
 
 
 class KeptFor(TypedDict):
-    """For how many ``days`` a kind of data is kept, ``what`` it is; None: for ever.
+    """How many ``days`` a kind of data is kept; None: forever. ``what`` describes the kind.
 
-    ``own`` says that the workspace has set it; else it is as the ``default`` says.
+    ``own`` is true if the workspace set the number; otherwise it is the ``default``.
     """
 
     kind: KeptKind
@@ -963,9 +983,10 @@ class KeptFor(TypedDict):
 
 
 class Retention(TypedDict):
-    """For how long the workspace keeps what. ``next_at``: about when older data is removed.
+    """How long the workspace keeps each kind of data.
 
-    It is None where the service does not do so by itself.
+    ``next_at`` is about when the service removes older data next; None if it does not remove data
+    automatically.
     """
 
     kinds: list[KeptFor]
@@ -977,7 +998,7 @@ MemberRole = Literal["owner", "member", "viewer"]
 
 
 class Token(TypedDict):
-    """A token without its secret. ``made_by`` is None where it is not known."""
+    """A token without its secret. ``made_by`` is None if it is not known."""
 
     id: str
     label: str
@@ -1003,14 +1024,14 @@ class Revoked(TypedDict):
 
 
 class Workspace(TypedDict):
-    """A workspace, and the role in it of the user who asks."""
+    """A workspace, and the role of the requesting user in it."""
 
     id: str
     role: MemberRole
 
 
 class Member(TypedDict):
-    """Someone in a workspace. ``user`` is their id; ``active`` says that they may sign in."""
+    """A user with a role in a workspace. ``user`` is their id; ``active``: they may sign in."""
 
     user: str
     name: str
