@@ -150,7 +150,7 @@ def _installed(plugin: Plugin, settings: Settings, scheduler: Scheduler) -> Inst
     """Return the answer to a client with ``settings``."""
     session, in_force, endpoint = plugin.session, plugin.settings, plugin.settings.endpoint
     url: str | None = None
-    problem: str | None = "it has ended there"
+    problem: str | None = "daskscope has stopped on the scheduler"
     if session is not None:
         in_force = session.observer.refusals.in_force(in_force)
         url, problem = session.sender.url, session.sender.problem

@@ -545,13 +545,13 @@ class UsualRun(TypedDict):
 
 
 class ExpectedRun(TypedDict):
-    """What is expected of a run that goes on, by the usual run of its job.
+    """A forecast for a computation that still runs, from the usual run of its job.
 
-    It should end ``usual_end_at``; ``ends_at`` is when it will, at its pace so far or as usual:
-    None where neither says so. ``done`` is how much of its work is done, by what tasks of a kind
-    took in the last run: None where its tasks are not as those. ``times_usual`` is how many times
-    longer it takes than usual at this point, None where it is not at least 1.5 times. ``cost`` is
-    an estimate for all of it.
+    With the usual duration it ends at ``usual_end_at``. ``ends_at`` is the forecast: by the pace so
+    far if enough is known, else the usual end; None if that has passed. ``done`` is the share of
+    its work that is done, estimated from the times of the tasks in the last run; None if the tasks
+    differ too much. ``times_usual`` is its duration divided by the usual one at this point; None
+    below 1.5. ``cost`` is an estimate for the whole run.
     """
 
     usual_end_at: datetime

@@ -125,7 +125,7 @@ class Budget:
             raise BudgetExceeded(f"{_named(run)} is over its budget: {'; '.join(over)}{_see(run)}")
         if unknown := [*self._unknown(run)]:
             raise NotMeasured(
-                f"whether {_named(run)} is within its budget is not known: "
+                f"it is not known whether {_named(run)} is within its budget: "
                 f"{'; '.join(unknown)}{_see(run)}"
             )
 
@@ -134,23 +134,23 @@ class Budget:
         # A run that goes on or has failed takes at least the time until now.
         ran = "it has run" if run["status"] == "running" else "it took"
         if self.seconds is not None and took > self.seconds:
-            yield f"{ran} {say_seconds(took)}, and {say_seconds(self.seconds)} are allowed"
+            yield f"{ran} {say_seconds(took)} (limit: {say_seconds(self.seconds)})"
         if self.slower is not None and usual is not None:
             most = usual["duration"] * (1 + self.slower)
             if took > most:
                 yield (
                     f"{ran} {say_seconds(took)}, {took / usual['duration']:.2f} times its usual "
-                    f"{say_seconds(usual['duration'])} (the median of {usual['runs']} runs), and "
-                    f"{1 + self.slower:.2f} times are allowed"
+                    f"{say_seconds(usual['duration'])} (the median of {usual['runs']} runs; limit: "
+                    f"{1 + self.slower:.2f} times)"
                 )
         cost, currency = run["cost"], run["currency"] or ""
         if self.cost is not None and cost is not None and cost > self.cost:
-            yield f"it cost {cost:,.4g} {currency}, and {self.cost:,.4g} are allowed"
+            yield f"it cost {cost:,.4g} {currency} (limit: {self.cost:,.4g})"
         memory = run["peak_worker_memory"]
         if self.memory is not None and memory is not None and memory > self.memory:
             yield (
-                f"a worker of its cluster had {format_bytes(memory)} of memory, and "
-                f"{format_bytes(self.memory)} are allowed"
+                f"a worker of its cluster used {format_bytes(memory)} of memory (limit: "
+                f"{format_bytes(self.memory)})"
             )
 
     def _unknown(self, run: Run) -> Iterator[str]:
@@ -158,17 +158,17 @@ class Budget:
             yield "it still runs"
             return
         if run["status"] != "finished":
-            yield f"it did not finish ({run['status']}), so what it took says little"
+            yield f"it did not finish ({run['status']}), so its values are not comparable"
             return
         if self.slower is not None and run["usual"] is None:
-            why = "which job it is a run of is not known"
+            why = "its job is not known"
             if run["job"] is not None:
-                why = f"fewer than five runs of its job {run['job']} before it passed"
-            yield f"{why}, so nothing is usual"
+                why = f"fewer than five earlier runs of its job {run['job']} passed"
+            yield f"{why}, so there is no usual time"
         if self.cost is not None and run["cost"] is None:
-            yield "its cluster has no prices, or did not report its threads' time"
+            yield "its cluster has no prices, or did not report the time of its threads"
         if self.memory is not None and run["peak_worker_memory"] is None:
-            yield "its cluster did not report its workers' memory"
+            yield "its cluster did not report the memory of its workers"
 
 
 def seconds_of(name: str, value: Any, *, least: float | None = None) -> float | None:

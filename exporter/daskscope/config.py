@@ -269,7 +269,7 @@ def _flag(values: Mapping[str, Any], path: str) -> bool:
 def _otlp_only(values: Mapping[str, Any]) -> bool:
     only = _flag(values, "otlp.only")
     if only and values["otlp.enabled"] is False:
-        raise _wrong("otlp.only", only, "false where daskscope.otlp.enabled is false")
+        raise _wrong("otlp.only", only, "false if daskscope.otlp.enabled is false")
     return only
 
 

@@ -71,8 +71,8 @@ async def explain_here(dask_scheduler: Scheduler) -> Explanation:
     """Return the data that this cluster sends now; runs on the scheduler."""
     plugin = dask_scheduler.plugins.get(NAME)
     if plugin is None:
-        return Explanation(problem=f"nobody has registered it. {NOT_REGISTERED}")
+        return Explanation(problem=f"it is not registered. {NOT_REGISTERED}")
     assert isinstance(plugin, Plugin)
     if plugin.session is None:
-        return Explanation(problem=plugin.failed or "it has ended there")
+        return Explanation(problem=plugin.failed or "daskscope has stopped on the scheduler")
     return await plugin.session.explain()

@@ -135,9 +135,9 @@ def _begin(session: Session, endpoint: str, scopes: Sequence[str]) -> dict[str, 
     response = _post(session, f"{endpoint}/api/v1/login/device", form)
     if response.status_code in (404, 405):
         raise ServiceError(
-            f"{endpoint} has no daskscope login: either it is older than this daskscope "
-            f"{__version__}, or it is not a daskscope service; `daskscope token create` on "
-            "its machine makes a token",
+            f"{endpoint} does not support daskscope login: either it is older than this daskscope "
+            f"{__version__}, or it is not a daskscope service. `daskscope token create` on its "
+            "machine creates a token",
             response.status_code,
         )
     begun = _document(response)
@@ -149,7 +149,7 @@ def _begin(session: Session, endpoint: str, scopes: Sequence[str]) -> dict[str, 
         )
     if response.is_redirect or not {"device_code", "user_code", "expires_in"} <= set(begun):
         raise ServiceError(
-            f"{endpoint} answers, but is not a daskscope service", response.status_code
+            f"{endpoint} answered, but it is not a daskscope service", response.status_code
         )
     return begun
 
@@ -201,7 +201,7 @@ def _poll(
             )
     if away is not None:
         raise away
-    raise AccessDenied("the code expired before anyone allowed it; run daskscope login again")
+    raise AccessDenied("the login was not approved in time; run daskscope login again")
 
 
 def _post(session: Session, url: str, form: dict[str, str]) -> requests.Response:
@@ -226,7 +226,7 @@ def _page(begun: dict[str, Any], endpoint: str) -> str:
     url = str(begun.get("verification_uri_complete") or begun.get("verification_uri") or "")
     # A browser will open it, so only a web address is acceptable.
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ConfigurationError(f"{endpoint} sent no page to open")
+        raise ConfigurationError(f"{endpoint} sent no address of a page to open")
     return url
 
 

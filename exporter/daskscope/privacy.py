@@ -76,7 +76,7 @@ _LED_TO = {
     False: "During handling of the above exception, another exception occurred:",
 }
 _TRACEBACK = "Traceback (most recent call last):"
-_NO_CAUSE = "[no cause of this exception was sent, and it may have had one]"
+_NO_CAUSE = "[this exception may have causes that were not sent]"
 
 
 class Privacy:

@@ -130,21 +130,21 @@ def _hold(limits: Limits, spent: Spent, watch: _Watch) -> None:
     over = []
     if limits.seconds is not None and spent.seconds > limits.seconds:
         over.append(
-            f"they took {say_seconds(spent.seconds)}, and {say_seconds(limits.seconds)} are allowed"
+            f"they took {say_seconds(spent.seconds)} (limit: {say_seconds(limits.seconds)})"
         )
     if limits.tasks is not None and spent.tasks > limits.tasks:
-        over.append(f"they have {spent.tasks:,} tasks, and {limits.tasks:,} are allowed")
+        over.append(f"they have {spent.tasks:,} tasks (limit: {limits.tasks:,})")
     problems = list(watch.problems)
     if limits.memory is not None and spent.memory is not None and spent.memory > limits.memory:
         if watch.grew_beyond(limits.memory):
             over.append(
-                f"a worker had {format_bytes(spent.memory)} of memory, and "
-                f"{format_bytes(limits.memory)} are allowed"
+                f"a worker used {format_bytes(spent.memory)} of memory (limit: "
+                f"{format_bytes(limits.memory)})"
             )
         else:
             problems.append(
-                f"a worker had {format_bytes(spent.memory)} of memory before: give the test a "
-                "cluster of its own"
+                f"a worker already used {format_bytes(spent.memory)} of memory before: give the "
+                "test a cluster of its own"
             )
     many = (
         "1 computation is" if spent.computations == 1 else f"{spent.computations} computations are"
@@ -156,7 +156,7 @@ def _hold(limits: Limits, spent: Spent, watch: _Watch) -> None:
             "no computation ran on a scheduler of this process, as a LocalCluster has one"
         )
     if problems:
-        raise NotMeasured(f"whether the budget holds is not known: {'; '.join(problems)}")
+        raise NotMeasured(f"it is not known whether the budget holds: {'; '.join(problems)}")
 
 
 class _Watch:

@@ -440,7 +440,7 @@ def _failed(recorder: Recorder) -> float:
 def test_where_nobody_registered_it_says_so(client: Client) -> None:
     explanation = daskscope.explain(client)
     assert "daskscope.register()" in (explanation.problem or "")
-    assert repr(explanation).startswith("daskscope sends nothing: nobody has registered")
+    assert repr(explanation).startswith("daskscope sends nothing: it is not registered")
 
 
 def test_without_a_client_the_error_says_so() -> None:

@@ -205,7 +205,7 @@ def test_who_waits_for_another_part_of_the_program_keeps_the_cluster(
     ):
         thread = threading.Thread(target=waits)
         thread.start()
-        stays("someone waits for an Event, a Queue, a Variable or a Lock")
+        stays("a program waits for a Dask Event, Queue, Variable or Lock")
         ends()
         thread.join()
     other_lock.release()
@@ -513,7 +513,7 @@ def test_a_plugin_that_keeps_dask_from_being_idle_is_heard(
     cluster: LocalCluster, recorder: Recorder, stays: Stays
 ) -> None:
     with _keeps_dask_alive(cluster):
-        stays("another plugin of the scheduler says that it is at work")
+        stays("another plugin of the scheduler reports work")
 
 
 def test_another_schedulers_tasks_are_work_and_that_they_are_not_seen_is_said(
@@ -527,7 +527,7 @@ def test_another_schedulers_tasks_are_work_and_that_they_are_not_seen_is_said(
         assert status.held_by["other schedulers"] == 1
         _becomes_idle(recorder)
         frisky.scheduler.n_tasks = 80
-        stays("Frisky, a scheduler of its own, holds 80 tasks")
+        stays("Frisky, another scheduler in this one, has 80 tasks")
         frisky.scheduler.n_tasks = 0
         _becomes_idle(recorder)
     finally:

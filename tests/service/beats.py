@@ -208,7 +208,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
             gpu=Gpu(workers=2, utilization=0.75, memory_used=2**33, memory_limit=None),
             cost=1.25,
             idle_cost=0.5,
-            busy_by=("tasks are running", "Frisky says that it is at work"),
+            busy_by=("tasks are running", "Frisky reports work"),
             peak_worker_memory=2**32,
             connected=(ConnectedClient("ada", "10.0.0.2", time.time() - 60, 8, 2**29),),
             last_held_by={"clients": 1, "results": 8},

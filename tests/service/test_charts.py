@@ -221,7 +221,7 @@ def test_a_line_stays_within_its_chart_whatever_its_values() -> None:
                 "busy_by": ["a worker uses the CPU without a task, 98% of a core"],
             },
             "It is at work: a worker uses the CPU without a task, 98% of a core. There is 1 client "
-            "connected. So nothing closes it as idle.",
+            "connected. It is therefore not closed as idle.",
         ),
         (
             {"held_by": {"other schedulers": 1}},

@@ -349,8 +349,8 @@ def test_a_database_that_cannot_hold_all_characters_is_refused(postgresql: Postg
 def test_an_address_that_leads_nowhere_is_said_without_its_password(tmp_path: Path) -> None:
     for url, said in (
         (f"postgresql://me:secret@/x?host={tmp_path}", str(tmp_path)),
-        ("mysql://me:secret@localhost/x", "right would be postgresql://"),
-        ("not a valid database address", "right would be postgresql://"),
+        ("mysql://me:secret@localhost/x", "for example postgresql://"),
+        ("not a valid database address", "for example postgresql://"),
     ):
         with pytest.raises(ConfigurationError) as error:
             open_database(Settings(database_url=url))

@@ -332,7 +332,7 @@ def test_the_commands_show_set_and_run(service: ServiceProcess) -> None:
 def test_what_cannot_be_set_is_refused_with_what_can(local_service: ServiceProcess) -> None:
     where = local_service.database_options
     for arguments, said in (
-        (("logs", "soon"), "30, forever or default"),
+        (("logs", "soon"), "30, or forever, or default"),
         (("pictures", "3"), "series-full"),
         (
             ("logs", "3", "--workspace", "finanze"),

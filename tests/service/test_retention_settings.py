@@ -84,7 +84,7 @@ def test_the_api_sets_all_kinds_at_once_and_the_audit_log_tells_what_changed(pla
         ),
         (
             place.owner_name,
-            "clusters: for ever; logs: 14 days; series-full: 90 days; series-5min: 90 days",
+            "clusters: forever; logs: 14 days; series-full: 90 days; series-5min: 90 days",
         ),
     ]
 

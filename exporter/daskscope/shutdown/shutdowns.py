@@ -262,7 +262,7 @@ class Shutdowns:
         if asked.even_if_busy:
             return None
         if asked.calls is not None and self._idle.calls_begun() != asked.calls:
-            return "a client has called"
+            return "a client has called the scheduler"
         return self._idle.work()
 
     def _announce(self, asked: _Asked) -> None:

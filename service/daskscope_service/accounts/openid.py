@@ -229,9 +229,9 @@ class Provider:
             answered = isinstance(error, ValueError) or getattr(error, "response", None) is not None
             if not answered:
                 self._pause_until = time.monotonic() + _PAUSE
-            raise _unreachable(error) from None
+            raise (_invalid(error) if answered else _unreachable(error)) from None
         except (ValueError, TypeError, AttributeError, LookupError) as error:
-            raise _unreachable(error) from None  # not the expected kind of answer
+            raise _invalid(error) from None
 
 
 def is_safe(url: str) -> bool:
@@ -287,4 +287,8 @@ def _get(url: str) -> dict[str, Any]:
 
 
 def _unreachable(error: Exception) -> OpenIDError:
+    return OpenIDError(f"the provider did not answer: {type(error).__name__}")
+
+
+def _invalid(error: Exception) -> OpenIDError:
     return OpenIDError(f"the provider's answer is not valid: {type(error).__name__}")

@@ -53,7 +53,7 @@ _PROBLEMS = {
     401: "The token or session is missing, expired or revoked.",
     403: "The token or session does not allow this.",
     404: "The workspace has no such object.",
-    406: "Accept excludes the only format that there is.",
+    406: "The Accept header excludes the only available format.",
     409: "The object's state does not allow this.",
     413: "The body is too large.",
     415: "The body's Content-Type or Content-Encoding is not supported.",

@@ -61,7 +61,7 @@ _WEEKS = Parameter(
 _SERIES = (
     Parameter(
         "cluster",
-        "The cluster's id, or its name: then of the newest of that name.",
+        "The cluster's id or name. A name selects the newest cluster with that name.",
         {"type": "string", "minLength": 1},
         required=True,
     ),

@@ -1,4 +1,4 @@
-"""``daskscope budget``: fails if a computation took more than is allowed, for CI."""
+"""``daskscope budget``: fails if a computation exceeded a limit, for CI."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from daskscope.errors import DaskscopeError
 
 @click.command("budget")
 @click.argument("id")
-@click.option("--max-seconds", metavar="TIME", help='What it may take: 90, or "2 minutes".')
-@click.option("--max-cost", type=float, help="What it may cost, in the currency of its prices.")
+@click.option("--max-seconds", metavar="TIME", help='The longest time: 90, or "2 minutes".')
+@click.option("--max-cost", type=float, help="The highest cost, in the currency of its prices.")
 @click.option(
-    "--max-memory", metavar="SIZE", help='What any worker of its cluster may have: "4 GiB".'
+    "--max-memory", metavar="SIZE", help='The most memory of any worker of its cluster: "4 GiB".'
 )
 @click.option(
     "--slower-than-usual",
     type=float,
     metavar="SHARE",
-    help="By how much it may take longer than usual: 0.2 for 20 %.",
+    help="How much longer than usual it may take: 0.2 for 20 %.",
 )
 @click.option(
     "--timeout",
     default="1 minute",
     show_default=True,
-    help="How long to wait for the run to arrive and to end.",
+    help="How long to wait until the service has the computation, and until it has ended.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON where it passes.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="If it passes, print the computation as JSON."
+)
 def budget(
     id: str,
     max_seconds: str | None,
@@ -39,14 +41,14 @@ def budget(
     timeout: str,
     as_json: bool,
 ) -> None:
-    """Fail where the computation ID took more than is allowed.
+    """Fail if the computation ID took more than a limit allows.
 
     \b
-    ID may be that of a job, too, for the newest of its runs that has ended. It queries the service,
-    with a token of scope read. For example, after a benchmark in CI:
+    ID may also be the id of a job: then the command checks the job's newest run that has ended. It
+    queries the service with a token of scope read. For example, after a benchmark in CI:
       id=$(daskscope list computations --limit 1 --json | jq -r .id)
       daskscope budget "$id" --max-seconds 90 --slower-than-usual 0.2
-    The exit code is 0 where it took no more, and 1 where it took more or where that is not known.
+    The exit status is 0 if it exceeded no limit, and 1 if it exceeded one or if that is not known.
     """
     import daskscope.budget
 

@@ -20,14 +20,14 @@ _MOST_PARTS = 8
 @click.command("compare")
 @click.argument("a")
 @click.argument("b")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with all that is compared.")
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a comment on a change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with the whole comparison.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a comment on a merge request.")
 def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
-    """Say how the computation B differs from the computation A, by their ids.
+    """Compare two computations: show how B differs from A. A and B are ids.
 
     \b
-    Prints by how much it took longer, in parts that add up, and what else differs. It queries the
-    service, with a token of scope read. For example:
+    Prints the difference in duration, split into parts that add up, and everything else that
+    differs. The command queries the service with a token of scope read. For example:
       daskscope compare 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1 77ab01c5c55d4e2a9a51e3b7f4f8a0c1
     """
     import daskscope.api
@@ -49,11 +49,11 @@ def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
         change = f" ({part['change']})" if part["change"] else ""
         click.echo(f"  {part['seconds']:+10.2f} s  {one_line(part['words'] + change)}")
     if rest := found["parts"][_MOST_PARTS:]:
-        click.echo(f"  {sum(part['seconds'] for part in rest):+10.2f} s  all else")
-    click.echo(f"  {found['seconds']:+10.2f} s  in all")
+        click.echo(f"  {sum(part['seconds'] for part in rest):+10.2f} s  all other parts")
+    click.echo(f"  {found['seconds']:+10.2f} s  total")
     if found["candidates"]:
         click.echo()
-        _say("What else differs, at the same time:")
+        _say("Other differences:")
     for one in found["candidates"]:
         _say(f"- {one['words']}", indent="  ")
     click.echo()

@@ -50,7 +50,7 @@ class _Moment(click.ParamType[float]):
             return time.time() - float(parse_timedelta(value))
         except (ValueError, KeyError):
             self.fail(
-                f'{value!r} is not a time; right would be 2026-01-31, or "7 days" for 7 days ago'
+                f'{value!r} is not a time; for example 2026-01-31, or "7 days" for 7 days ago'
             )
 
 
@@ -70,7 +70,7 @@ class _Moment(click.ParamType[float]):
     type=_Moment(),
     help='Only data from this time on: 2026-01-31, or "7 days" for 7 days ago.',
 )
-@click.option("--until", type=_Moment(), help="Before this time.")
+@click.option("--until", type=_Moment(), help="Only data from before this time.")
 @click.option("--cluster", help="Only data of the cluster with this name or id.")
 @click.option("--user", help="Only data of this user, by the name in clusters and computations.")
 @click.option("--workspace", default="default", show_default=True)

@@ -73,7 +73,7 @@ def rotate(**options: Any) -> None:
         click.echo(f"Code is encrypted with the key {start.key.id} {again}.")
         total = key_rotation.outstanding(engine, start.key)
         unreadable: Counter[str] = Counter()
-        with click.progressbar(length=total, label="Encrypting anew") as bar:
+        with click.progressbar(length=total, label="Encrypting with the new key") as bar:
             for step in key_rotation.renew(engine, start.key):
                 bar.update(step.rows)
                 unreadable.update(step.unreadable)
@@ -90,20 +90,20 @@ def rotate(**options: Any) -> None:
 @click.argument("id")
 @settings_options("data_dir", "database_url")
 def forget(id: str, **options: Any) -> None:
-    """Give up the code that is encrypted with the key ID, if that key is lost.
+    """Stop requiring the lost key ID; code that it encrypted can no longer be read.
 
     \b
     For example, if 'daskscope serve' lacks this key and you have no copy of it:
       daskscope keys forget 1a2b3c4d
 
-    Then the service starts with another key, and its pages show which data cannot be read. If you
-    find the key later, put it behind the others: its data can be read again.
+    Afterwards the service starts with another key, and its pages show which data cannot be read. If
+    you find the key later, put it behind the others: then its data can be read again.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import key_rotation
 
         key_rotation.forget(engine, id)
-    click.echo(f"The key {id} is no longer needed; data that it encrypted cannot be read.")
+    click.echo(f"The key {id} is no longer required; data that it encrypted cannot be read.")
 
 
 def _listed(ids: list[str]) -> str:

@@ -94,10 +94,13 @@ def _options(*names: str) -> Callable[[F], F]:
         "cluster": click.option("--cluster", help="Only data of the cluster with this name or id."),
         "user": click.option("--user", help="Only data of this user."),
         "finding": click.option(
-            "--finding", metavar="RULE", help="Only what has this finding, such as tiny-tasks."
+            "--finding", metavar="RULE", help="Only those with this finding, such as tiny-tasks."
         ),
         "sort": click.option(
-            "--sort", type=click.Choice(["last", "cost", "change"]), help="Which come first."
+            "--sort",
+            type=click.Choice(["last", "cost", "change"]),
+            help="Order: newest run (last, the default), highest cost in the last 30 days, or "
+            "latest change.",
         ),
         "since": click.option(
             "--since",
@@ -107,10 +110,14 @@ def _options(*names: str) -> Callable[[F], F]:
             help='How far to look back: "12 hours", "2026-01-31 12:00", or "all".',
         ),
         "limit": click.option(
-            "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most."
+            "--limit",
+            type=click.IntRange(min=1),
+            default=50,
+            show_default=True,
+            help="The most rows to list.",
         ),
         "as_json": click.option(
-            "--json", "as_json", is_flag=True, help="Print one line of JSON for each."
+            "--json", "as_json", is_flag=True, help="Print one line of JSON for each row."
         ),
     }
 
@@ -162,7 +169,7 @@ def exceptions(**options: Any) -> None:
 @list_group.command("events")
 @_options("cluster", "since", "limit", "as_json")
 def events(**options: Any) -> None:
-    """List the events that the clusters' settings allow.
+    """List the events of clusters. A cluster sends only topics that its settings allow.
 
     \b
     For example:
@@ -174,10 +181,10 @@ def events(**options: Any) -> None:
 @list_group.command("findings")
 @_options("cluster", "since", "user", "limit", "as_json")
 def findings(**options: Any) -> None:
-    """List the causes that the service found, by when their computation or cluster began.
+    """List the findings of the service, by the start of their computation or cluster.
 
     \b
-    For example, what cost most today:
+    For example, the three that lost most time today:
       daskscope list findings --since "1 day" --json | jq -s 'sort_by(.seconds)[-3:]'
     """
     _list("list_findings", _FINDINGS, **options)
@@ -186,10 +193,10 @@ def findings(**options: Any) -> None:
 @list_group.command("jobs")
 @_options("since", "user", "sort", "limit", "as_json")
 def jobs(**options: Any) -> None:
-    """List jobs, the same work over time: what its usual run takes, and how often it ran.
+    """List jobs (the same work over time), with their usual duration and number of runs.
 
     \b
-    For example, what became slower:
+    For example, jobs that became slower or faster:
       daskscope list jobs --sort change --json | jq 'select(.change != null)'
     """
     _list("list_jobs", _JOBS, **options)
@@ -217,7 +224,7 @@ def _list(
     for row in rows:
         click.echo(_line(columns, row))
     if len(rows) == limit:
-        click.echo(f"… the newest {limit}; --limit shows more", err=True)
+        click.echo(f"… only the first {limit} are shown; a higher --limit shows more", err=True)
 
 
 def _line(columns: Columns, row: Mapping[str, Any]) -> str:

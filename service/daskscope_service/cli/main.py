@@ -112,7 +112,7 @@ def serve(**options: Any) -> None:
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the database; it is kept. Default: a new folder, removed at the end.",
+    help="Folder of the database, which stays. Default: a new folder, removed at the end.",
 )
 @click.option(
     "--json",

@@ -14,18 +14,19 @@ from daskscope.errors import DaskscopeError
     "--code/--no-code",
     default=False,
     show_default=True,
-    help="Include users' code, and tracebacks and log lines, which may quote it.",
+    help="Include users' code, tracebacks and log lines; the last two may contain code, too.",
 )
 def report(cluster: str, computation: str | None, code: bool) -> None:
-    """Print a report of CLUSTER, or of its COMPUTATION: ids, as `daskscope list` shows them.
+    """Print a report of a cluster, or of a computation on it, as one HTML file.
 
     \b
-    It is one HTML file, which opens and prints without the service:
+    CLUSTER and COMPUTATION are ids, as `daskscope list` shows them. The file can be opened and
+    printed without the service:
       daskscope report Scheduler-1f0c > cluster.html
       daskscope report Scheduler-1f0c 5b2e --code > computation.html
 
-    The command queries the service, with a token of scope read, like `daskscope list`. The
-    service's audit log records that the report was made, and whether with code.
+    The command queries the service with a token of scope read, like `daskscope list`. The service's
+    audit log records who created the report, and whether it contains code.
     """
     import daskscope.api
 

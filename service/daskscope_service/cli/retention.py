@@ -28,11 +28,11 @@ def retention_group() -> None:
       profiles       30
       spans          30
       logs           30
-      series-full     7   each point of a time series; then one for 5 minutes
-      series-5min    60   a point for 5 minutes; then one for an hour
-      series        400   then none
+      series-full     7   time series in full resolution; then one point per 5 minutes
+      series-5min    60   one point per 5 minutes; then one point per hour
+      series        400   time series in any resolution
     Code is removed when no computation refers to it any more. Clusters that still report, and
-    running computations on them, are kept whatever their age.
+    running computations on them, are never removed.
     """
 
 
@@ -89,7 +89,7 @@ def set_one(kind: str, days: str, workspace: str, **options: Any) -> None:
             policy.set_period(engine, workspace, kind, int(days))
         else:
             raise click.UsageError(
-                f"{days!r} is not a number of days; right would be 30, forever or default"
+                f"{days!r} is not a number of days; for example 30, or forever, or default"
             )
         kept = policy.in_words(policy.periods(engine, workspace)[kind])
     click.echo(f"{workspace} keeps {kind}: {kept}")

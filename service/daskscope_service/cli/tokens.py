@@ -25,7 +25,7 @@ def token_group() -> None:
 
 
 @token_group.command("create")
-@click.option("--label", default="", help="What the token is for, to know it from others.")
+@click.option("--label", default="", help="The purpose of the token, shown in lists of tokens.")
 @click.option(
     "--scope",
     "scopes",

@@ -23,11 +23,11 @@ _WIDTH = 88
 @click.argument("id")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all findings.")
 def why(id: str, as_json: bool) -> None:
-    """Say what became of the cluster or the computation ID, and why.
+    """Show the status of the cluster or computation ID, and the cause of its problems.
 
     \b
-    Prints the cause with its evidence, what to do, and what that saves. It queries the service,
-    with a token of scope read. For example:
+    Prints the cause with its evidence, what to do, and how much that saves. The command queries
+    the service with a token of scope read. For example:
       daskscope list computations --limit 1 --json | jq -r .id
       daskscope why 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1
     """
@@ -85,17 +85,18 @@ def _say(text: str, indent: str = "") -> None:
 
 @click.group("findings")
 def findings_group() -> None:
-    """Have findings made anew, and set from when on something is one."""
+    """Compute findings again, and set the thresholds above which something is a finding."""
 
 
 @findings_group.command("thresholds")
-@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
+@click.argument("settings", nargs=-1, metavar="[NAME=NUMBER]...")
 @click.option("--workspace", default="default", show_default=True)
 @settings_options("data_dir", "database_url")
 def thresholds(settings: tuple[str, ...], workspace: str, **options: Any) -> None:
-    """Show a workspace's thresholds of findings, or set some: NAME=VALUE, or NAME=default.
+    """Show the thresholds of a workspace, or set some: NAME=NUMBER, or NAME=default.
 
-    What they are is in docs/findings.md. The service then makes all findings of the workspace anew.
+    docs/findings.md describes the thresholds. After a change, the service computes all findings of
+    the workspace again.
     """
     with database(options) as (_, engine):
         from daskscope_service.accounts import audit
@@ -117,7 +118,7 @@ def thresholds(settings: tuple[str, ...], workspace: str, **options: Any) -> Non
         with engine.connect() as connection:
             own = dict(own_thresholds(connection, workspace))
     for one in TABLE:
-        its_own = f" (by default {one.value:g})" if one.name in own else ""
+        its_own = f" (default: {one.value:g})" if one.name in own else ""
         click.echo(f"{one.name} = {own.get(one.name, one.value):g} {one.unit}{its_own}")
 
 
@@ -128,21 +129,23 @@ def _setting(text: str) -> tuple[str, float | None]:
     try:
         return name, float(value)
     except ValueError:
-        raise click.UsageError(f"{text!r} is not NAME=VALUE, with a number") from None
+        raise click.UsageError(
+            f"{text!r} is not a setting: write NAME=NUMBER or NAME=default"
+        ) from None
 
 
 @findings_group.command("rebuild")
 @click.option("--workspace", default="default", show_default=True)
 @settings_options("data_dir", "database_url")
 def rebuild(workspace: str, **options: Any) -> None:
-    """Have all findings of a workspace made anew, for example after rules have changed.
+    """Compute all findings of a workspace again, for example after rules have changed.
 
-    The service makes them in the background, the oldest first. Until it is done, lists show those
-    that were stored before.
+    The service does this in the background, the oldest findings first. Until it is done, lists
+    still show some of the earlier findings.
     """
     with database(options) as (_, engine):
         from daskscope_service.findings.evaluator import mark_all
 
         check_workspace(engine, workspace)
         marked = mark_all(engine, workspace)
-    click.echo(f"{workspace}: the service makes the findings of {marked:,} computations anew.")
+    click.echo(f"{workspace}: the service computes the findings of {marked:,} computations again.")

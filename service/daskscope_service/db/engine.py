@@ -185,7 +185,7 @@ def _url(address: str) -> URL:
         if url.get_backend_name() == "sqlite":
             return url
     raise ConfigurationError(
-        "DASKSCOPE_DATABASE_URL is not a valid database address; right would be "
+        "DASKSCOPE_DATABASE_URL is not a valid database address; for example "
         "postgresql://user:password@host/name"
     )
 

@@ -23,9 +23,10 @@ blueprint = Blueprint("mutes", __name__, url_prefix="/api/v1")
 
 
 class MuteRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Findings of ``rule`` are muted until then: those of the computation or, without, of all.
+    """Mute the findings of ``rule`` until ``until_at``.
 
-    All are those of the cluster and of each computation on it.
+    With ``computation``, the mute covers that computation; without, the cluster and all
+    computations on it.
     """
 
     rule: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(RULE_NAMES)})]
@@ -39,7 +40,7 @@ class MuteRequest(msgspec.Struct, forbid_unknown_fields=True):
 @require("read")
 @answers(types.Page[types.MuteInForce])
 def get_mutes() -> Item:
-    """Answer with the mutes that are in force, those that end first first."""
+    """Answer with the active mutes; those that end first come first."""
     with reading() as scope:
         return {"items": list_mutes(scope), "next": None}
 
@@ -48,7 +49,7 @@ def get_mutes() -> Item:
 @require_role("member")
 @answers(types.MuteInForce, body=MuteRequest, statuses=(201,), problems=(404, 409))
 def post_mute(body: MuteRequest) -> Item:
-    """Mute findings: they are sent to nobody, and folded on pages."""
+    """Mute findings: nobody is notified of them, and pages fold them."""
     wish = Wish(
         body.rule, body.cluster, body.computation or "", body.reason, body.until_at.timestamp()
     )
@@ -60,7 +61,11 @@ def post_mute(body: MuteRequest) -> Item:
     with reading() as scope:
         made: Item | None = next((one for one in list_mutes(scope) if one["id"] == id), None)
     if made is None:
-        raise Problem(409, "The same was muted anew, or is heard of again, since a moment ago.")
+        raise Problem(
+            409,
+            "At the same moment, someone else muted the same findings or ended the mute. Read the "
+            "list of mutes, and try again.",
+        )
     return made
 
 

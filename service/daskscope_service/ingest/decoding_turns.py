@@ -50,15 +50,15 @@ class DecodingTurns:
             if count >= self._most:
                 raise Problem(
                     429,
-                    f"{count} bodies of the workspace {workspace} that take long to decode wait "
-                    "already; send this again in a moment, or less at a time.",
+                    f"{count} large requests of the workspace {workspace} are already waiting to "
+                    "be decoded. Send this one again in a moment, or send smaller requests.",
                     headers={"Retry-After": "1"},
                 )
             if sum(self._count.values()) >= self._most_of_all:
                 raise Problem(
                     429,
-                    f"{self._most_of_all} bodies that take long to decode wait already; send this "
-                    "again in a moment.",
+                    f"{self._most_of_all} large requests are already waiting to be decoded. Send "
+                    "this one again in a moment.",
                     headers={"Retry-After": "1"},
                 )
             self._count[workspace] = count + 1

@@ -89,7 +89,7 @@ def _stuck(cluster: Mapping[str, Any]) -> Reason | None:
     there = (
         "there is no worker"
         if not cluster["workers"]
-        else "none is, or has, what they ask for: a certain worker, host or resource"
+        else "no worker matches: the tasks require a certain worker, host or resource"
     )
     return Reason(1, "stuck", f"{plural(stuck, 'task')} that no worker can run: {there}.")
 

@@ -19,7 +19,9 @@ def why_running(cluster: Mapping[str, Any]) -> str:
     if idle is None:
         if past_tasks(cluster):
             there_is = f" There is {held}." if held else ""
-            return f"It is at work: {busy_by(cluster)}.{there_is} So nothing closes it as idle."
+            return (
+                f"It is at work: {busy_by(cluster)}.{there_is} It is therefore not closed as idle."
+            )
         return f"It has work: {held}." if held else "It was at work when it was last heard."
     keeps = f"Nothing runs, but there is {held}." if held else "Nothing runs, and nothing keeps it."
     if timeout is None:

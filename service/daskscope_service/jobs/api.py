@@ -23,10 +23,10 @@ blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1")
 @require("read")
 @answers(types.Page[types.Job], *OF_CLUSTER, SORT)
 def jobs() -> Item:
-    """Answer with jobs of which a run began in the time: the newest, or what ``sort`` says, first.
+    """Answer with the jobs that had a run in the given time, in the order ``sort``.
 
-    ``user`` are those whose newest run is that user's. The service finds the job of a computation,
-    and sums up its runs, some seconds after each end.
+    ``user`` selects the jobs whose newest run belongs to that user. The service finds the job of a
+    computation, and updates the job, some seconds after the computation has ended.
     """
     which, sort = selection(cluster="", beside=(SORT.name,)), asked_sort()
     with reading() as scope:
@@ -51,9 +51,10 @@ def job(job_id: str) -> Item:
 @require("read")
 @answers(types.Run)
 def run(run_id: str) -> Item:
-    """Answer with one computation, by its id alone, beside the usual run of its job.
+    """Answer with one computation and the usual run of its job.
 
-    With the id of a job, it is the newest of its runs that has ended.
+    ``run_id`` is the id of the computation, or of a job: then the answer is the job's newest run
+    that has ended.
     """
     with reading() as scope:
         found = one_run(scope, run_id)
@@ -70,7 +71,7 @@ def run(run_id: str) -> Item:
 @require("read")
 @answers(types.Comparison, *RUNS, problems=(404,))
 def comparison() -> Item:
-    """Answer with how one computation differs from another: why it took longer, and what else."""
+    """Compare two computations: why one took longer, and what else differs."""
     a, b = asked_runs()
     with reading() as scope:
         found = compare_runs(scope, a, b)

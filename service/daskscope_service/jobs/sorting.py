@@ -9,8 +9,8 @@ _SORTS: tuple[Sort, ...] = ("last", "cost", "change")
 
 SORT = Parameter(
     "sort",
-    "Which jobs come first: those that ran last, that cost most in the last 30 days, or that "
-    "changed last.",
+    "The order of the jobs: by newest run, by cost in the last 30 days (highest first), or by "
+    "latest change.",
     {"enum": list(_SORTS), "default": _SORTS[0]},
 )
 

@@ -131,9 +131,9 @@ def reason(outcome: Outcome) -> str:
         return "the address is no longer valid"
     if outcome["inner"]:
         return (
-            "it was not accepted. The host is in a network that is not public: the service "
-            "connects only to such networks that DASKSCOPE_NOTIFY_NETWORKS names, and "
-            "reports no more about them"
+            "it was not accepted. The host is not in a public network: the service connects to "
+            "other networks only if DASKSCOPE_NOTIFY_NETWORKS lists them, and gives no more "
+            "details about them"
         )
     status = outcome["status"]
     if status is not None and status >= 300:

@@ -25,7 +25,7 @@ _Days = Annotated[float, Meta(ge=1, le=policy.MOST_DAYS, multiple_of=1)] | None 
 
 
 class KeptDays(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """For how many days each kind is kept; null: for ever."""
+    """How many days each kind of data is kept; null: forever."""
 
     clusters: _Days = UNSET
     computations: _Days = UNSET
@@ -40,7 +40,7 @@ class KeptDays(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class RetentionRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """For how many days each kind is kept; null: for ever. Kinds left out get the default."""
+    """How many days each kind of data is kept; null: forever. Omitted kinds get the default."""
 
     days: KeptDays
 

@@ -134,7 +134,7 @@ def _page(fields: dict[str, str], wrong: dict[str, str] | None = None) -> tuple[
 
 def _goes(kind: str, days: int | None, goes: Forecast) -> str:
     if days is None:
-        return "Nothing goes."
+        return "Nothing is removed."
     if not goes.rows:
         return f"Nothing is older than {policy.in_words(days)}."
     return f"Older than {policy.in_words(days)}: {amount(kind, goes)}."

@@ -34,9 +34,9 @@ KINDS = (
     Kind("profiles", 30, "profiles"),
     Kind("spans", 30, "spans of traces"),
     Kind("logs", 30, "log records"),
-    Kind("series-full", 7, "each point of a time series; older ones become one for 5 minutes"),
-    Kind("series-5min", 60, "a point for 5 minutes; older ones become one for an hour"),
-    Kind("series", 400, "time series: nothing of them stays after that"),
+    Kind("series-full", 7, "time series in full resolution; then one point per 5 minutes"),
+    Kind("series-5min", 60, "time series with one point per 5 minutes; then one per hour"),
+    Kind("series", 400, "time series in any resolution"),
 )
 
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -50,7 +50,7 @@ MOST_DAYS = 36_500
 #: Stands for days that were not set.
 _UNSET = -1
 
-#: Days by kind; None: for ever.
+#: Days by kind; None: forever.
 Periods = Mapping[str, int | None]
 
 
@@ -74,7 +74,7 @@ def periods_set(engine: Engine, workspace: str) -> dict[str, int | None]:
 
 
 def set_period(engine: Engine, workspace: str, kind: str, days: int | None) -> None:
-    """Keep ``kind`` for ``days`` days in ``workspace``; None: for ever. Raises as set_periods."""
+    """Keep ``kind`` for ``days`` days in ``workspace``; None: forever. Raises as set_periods."""
     _set_as_operator(engine, workspace, periods_set(engine, workspace) | {kind: days})
 
 
@@ -124,8 +124,7 @@ def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
         if days is not None and not 1 <= days <= MOST_DAYS:
             raise Unfit(
                 kind,
-                f"{kind} cannot be kept for {days} days; right would be 1 to {MOST_DAYS}, or "
-                "forever",
+                f"{kind} cannot be kept for {days} days; choose 1 to {MOST_DAYS}, or forever",
             )
     wanted = {kind.name: kind.days for kind in KINDS} | dict(own)
     for finer, coarser in itertools.pairwise(_RISING):
@@ -141,7 +140,7 @@ def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
 
 def in_words(days: int | None) -> str:
     """Return ``days`` in words."""
-    return "for ever" if days is None else f"{days} day{'' if days == 1 else 's'}"
+    return "forever" if days is None else f"{days} day{'' if days == 1 else 's'}"
 
 
 def _or_ever(days: int | None) -> float:

@@ -48,8 +48,8 @@ UNTIL = Parameter("until", "Only items before this time, in the same format.", _
 USER = Parameter("user", "Only items of this user's clusters or computations.", TEXT)
 CLUSTER = Parameter(
     "cluster",
-    "Only items of the cluster with this id or, if there is none, of the clusters with this name: "
-    f"of the newest {MOST_OF_A_NAME}.",
+    "Only items of this cluster: its id or its name. A name selects the newest "
+    f"{MOST_OF_A_NAME} clusters with that name.",
     TEXT,
 )
 #: Rows of a list in one answer, and on one page for people, who read them all.
@@ -80,7 +80,7 @@ def refuse_unknown(*names: str) -> None:
                 name, f"is not a parameter of this request; {others}", reason="unknown parameter"
             )
         if len(values) > 1:
-            raise bad(name, "is given twice; give it once")
+            raise bad(name, "appears more than once; use it once")
         if not values[0]:
             raise bad(name, "is empty; leave it out, or give a value")
         if "\0" in values[0]:

@@ -182,7 +182,7 @@ class Idle:
         if self._calls.lasting:
             meets = any(operation in MEETINGS for operation in self._calls.lasting)
             yield (
-                "someone waits for an Event, a Queue, a Variable or a Lock of Dask's"
+                "a program waits for a Dask Event, Queue, Variable or Lock"
                 if meets
                 else "a call to the scheduler is in progress"
             )

@@ -55,11 +55,11 @@ class Others:
         """Describe which other plugin reports work; return None if none does."""
         tasks = self._frisky_tasks()
         if tasks:
-            return f"Frisky, a scheduler of its own, holds {tasks} tasks"
+            return f"Frisky, another scheduler in this one, has {tasks} tasks"
         if self._now >= self._until:
             return None
         who = "Frisky" if self.schedulers() else "another plugin of the scheduler"
-        return f"{who} says that it is at work"
+        return f"{who} reports work"
 
     def schedulers(self) -> int:
         """Return how many other schedulers run inside Dask's, whose tasks Dask does not know."""
