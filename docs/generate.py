@@ -60,7 +60,7 @@ have no option; in a variable, write them as in a file: `{{project: etl}}`.
 
 Without `prices`, the service estimates costs by the workspace's prices or, where it has none, at
 list prices: [what they are, and how wrong they may
-be](operations.md#what-peoples-clusters-came-to).
+be](operations.md#usage-and-cost).
 
 An unknown setting or an invalid value is an error in `register()`. With a preload it causes one
 warning, and the cluster runs without daskscope. daskscope never ignores such a setting, because it

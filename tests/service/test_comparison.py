@@ -137,7 +137,7 @@ def test_equal_runs_say_that_they_are_and_failed_ones_that_they_failed(pair: Pai
     assert same["sentence"].startswith("The second run took about as long as the first")
     assert same["candidates"] == []
     failed = pair.compare(a, pair.send("failed", 30.0, status="erred", erred=1))
-    assert failed["sentence"].startswith("The second run failed, so what it took says little")
+    assert failed["sentence"].startswith("The second run failed, so the durations are not")
     itself = pair.compare(a, a)
     assert (itself["parts"], itself["seconds"]) == ([], 0.0)
 

@@ -86,7 +86,7 @@ def test_a_decision_tells_the_facts_the_rule_and_what_follows() -> None:
         ("at work", {"idle_seconds": None}),
         ("at work", {"idle_seconds": None, "busy_by": ["tasks are running"]}),
         # In doubt it stays.
-        ("reports work", {"busy_by": ["Frisky reports work"]}),
+        ("at work", {"busy_by": ["Frisky reports work"]}),
         ("shutdown", {"busy_by": None}),
         ("not yet", {"idle_seconds": 1799.0}),
         ("shutdown", {"idle_seconds": 1800.0}),

@@ -73,12 +73,13 @@ def killed_workers(evidence: Evidence) -> Outcome:
     """Workers died one after another while they ran the same tasks.
 
     Dask starts a task again on another worker when its worker dies. A task that ends the process
-    of each worker that runs it (a crash in compiled code, a call that exits) goes round so, until
-    Dask gives it up: after the fourth time, by default, with KilledWorker.
+    of each worker that runs it (a crash in compiled code, a call that exits) therefore ends one
+    worker after another, until Dask gives it up with KilledWorker: by default after the fourth
+    time.
 
-    How it is found: the computation failed with KilledWorker. Or at least two workers died that
-    ran its tasks, tasks of one name were what all of them had in common, and these are less than
-    80 % of its tasks: else whatever died had to be running one.
+    How it is found: the computation failed with KilledWorker. Or at least two workers that ran its
+    tasks died, and all of them ran tasks of the same name, which are less than 80 % of its tasks.
+    (With more, any worker that died would have run one.)
 
     What to do: run the function of that name alone, on one input in a process of its own, and look
     at how that ends; the last lines of the lost workers' logs may say it.

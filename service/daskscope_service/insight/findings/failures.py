@@ -169,11 +169,12 @@ def failed(evidence: Evidence) -> Outcome:
 def upstream_failed(evidence: Evidence) -> Outcome:
     """Tasks were not run, because a task that they need had failed before.
 
-    None of this computation's own tasks raised: they use a result of another computation that
-    erred.
+    None of this computation's own tasks raised an exception: they need a result of another
+    computation, which failed.
 
-    How it is found: the cluster reported of tasks that never ran which failed one they needed, and
-    none of this computation's own tasks failed. Older plugins report no more than that it erred.
+    How it is found: for tasks that never ran, the cluster reported which failed task they depend
+    on, and none of this computation's own tasks failed. Older plugins do not report the failed
+    task.
 
     What to do: look at the failure of the other computation, and compute it again.
 

@@ -138,17 +138,17 @@ def slow_start(evidence: Evidence) -> Outcome:
 
 
 def stuck(evidence: Evidence) -> Outcome:
-    """Tasks are said to run, and for long nothing has ended, and no worker computes.
+    """Tasks are assigned to workers, but none has finished for a long time and no worker computes.
 
-    A lock that is never released, a request without a deadline, or a fault of Dask's own.
+    The cause may be a lock that is never released, a request without a deadline, or a bug in Dask.
 
-    How it is found: the computation runs, tasks of it are assigned to workers, at least ten have
-    ended before; since the last of these ten minutes have passed, and ten times as long as the
-    longest of its tasks ever took; and the workers used less than a tenth of a core each in the
-    last minute.
+    How it is found: the computation runs, and some of its tasks are assigned to workers. At least
+    ten of its tasks have finished. Since the last one finished, ten minutes have passed, and ten
+    times the duration of its longest task. In the last minute, the workers used less than a tenth
+    of a core each.
 
-    What to do: look at what the workers' threads are at (`client.call_stack()`), give requests a
-    deadline, and restart the workers that hold these tasks.
+    What to do: look at what the workers' threads do (`client.call_stack()`), give requests a
+    deadline, and restart the workers to which these tasks are assigned.
 
     Example: nothing has ended for 47 min: 3 tasks run on workers that use 0.01 of a core; the
     longest so far took 2.1 s.
@@ -178,7 +178,7 @@ def stuck(evidence: Evidence) -> Outcome:
         f"longest so far took {duration(longest)}",
         evidence=(
             Measure("since the last task ended", still, "s"),
-            Measure("tasks that are said to run", at_work, "{task}", "h-groups"),
+            Measure("tasks that are assigned to workers", at_work, "{task}", "h-groups"),
             Measure("longest so far", longest, "s", "h-groups"),
             Measure("cores that a worker uses", cores, "{cpu}"),
         ),

@@ -157,13 +157,13 @@ def _sentence(
             status = run.row["status"]
             why = "had task runs that erred" if status == "finished" else _ENDED[status]
             return (
-                f"The {which} run {why}, so what it took says little: {duration(before)} and "
-                f"{duration(after)}."
+                f"The {which} run {why}, so the durations are not comparable: {duration(before)} "
+                f"and {duration(after)}."
             )
     if not differs:
         return (
             f"The second run took about as long as the first: {duration(after)} and "
-            f"{duration(before)}. That is within what runs vary by."
+            f"{duration(before)}. The difference is within the usual variation."
         )
     text = (
         f"The second run took {longer(after / before - 1)} the first: {duration(after)} instead "
