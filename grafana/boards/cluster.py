@@ -30,7 +30,7 @@ def _task_states(*states: str) -> str:
 _WHY = (
     Stat(
         title="Idle for",
-        description="How long there has been no work. 0 while there is some.",
+        description="Time since the cluster last had work. 0 while it has work.",
         queries=(now(names.CLUSTER_IDLE, title="Idle for"),),
         empty=GONE,
         unit="s",
@@ -38,7 +38,7 @@ _WHY = (
     ),
     Stat(
         title="Clients",
-        description="Clients that are connected: someone may still need the cluster.",
+        description="Connected clients: their users may still need the cluster.",
         queries=(now(names.CLIENT_COUNT, title="Clients"),),
         empty=GONE,
     ),
@@ -56,7 +56,7 @@ _WHY = (
     ),
     Stat(
         title="Tasks that no worker can run",
-        description="They ask for a worker, a resource or a memory that is not there.",
+        description="Tasks that require a worker, a resource or memory that no worker has.",
         queries=(now(names.TASK_COUNT, title="Tasks", where=_task_states("no-worker")),),
         empty=GONE,
         bad=1,
@@ -82,7 +82,7 @@ _WORK = (
     Lines(
         title="Threads at work",
         width=8,
-        description="What the workers' threads do; the line is how many there are.",
+        description="The workers' threads, by what they do; the line is their number.",
         queries=(
             rate(names.WORKER_TIME, names.WORKER_STATE),
             level(names.WORKER_THREADS, alias="all threads"),
@@ -92,7 +92,7 @@ _WORK = (
     Lines(
         title="CPU of the workers",
         width=8,
-        description="Cores that the workers' processes use, beside their threads.",
+        description="Cores that the workers' processes use, and the number of their threads.",
         queries=(
             level(names.WORKER_CPU, alias="cores"),
             level(names.WORKER_THREADS, alias="all threads"),
@@ -105,7 +105,7 @@ _MEMORY = (
     Lines(
         title="Memory of the workers",
         width=8,
-        description="Managed: Dask's data. Unmanaged: what else the processes hold.",
+        description="Managed: Dask's data. Unmanaged: all other memory of the processes.",
         queries=(
             level(names.MEMORY_USED, names.MEMORY_KIND),
             level(names.MEMORY_LIMIT, alias="limit"),
@@ -116,8 +116,8 @@ _MEMORY = (
     Lines(
         title="Share of the memory in use",
         width=8,
-        description="Managed and unmanaged memory, of what all workers may use. From the line on "
-        "workers pause, if each has as much; a little below they spill. By default at 80 %.",
+        description="Managed and unmanaged memory, as a share of the limit of all workers. A "
+        "worker above the line (80 % by default) pauses; a little below it, a worker spills.",
         queries=(
             level_rows(
                 names.MEMORY_USED,
@@ -147,8 +147,7 @@ _MEMORY = (
     ),
     Lines(
         title="Results sent",
-        description="Results that workers sent to each other and to clients, as they are in "
-        "memory.",
+        description="Results that workers sent to each other and to clients, by size in memory.",
         queries=(rate(names.TRANSFER_IO, names.TRANSFER_DIRECTION),),
         empty="Nothing was sent, or the workers do not count it: see telemetry.md",
         unit="Bps",
@@ -158,7 +157,7 @@ _MEMORY = (
 _LOSSES = (
     Bars(
         title="Workers that left",
-        description="Since the cluster began, by reason; asked to or not.",
+        description="Since the cluster began, by reason, including requested departures.",
         queries=(so_far(names.WORKER_LOSS, names.WORKER_LOSS_REASON, title="Workers"),),
         empty="No worker has left",
         width=8,
@@ -166,7 +165,7 @@ _LOSSES = (
     ),
     Table(
         title="Workers lost",
-        description="What each had and why it went. The body has it in words.",
+        description="The workers that left, why they left, and what they had. See the body.",
         queries=(records(names.LOG_WORKER_LOST, names.WORKER_LOSS_REASON),),
         empty="No worker left in this time",
         width=16,
@@ -188,7 +187,7 @@ _LOSSES = (
 _SCHEDULER = (
     Lines(
         title="Scheduler's lag",
-        description="The longest that its event loop kept anyone waiting.",
+        description="The longest delay of the scheduler's event loop.",
         queries=(highest(names.SCHEDULER_LAG, alias="lag"),),
         empty=_SILENT,
         unit="s",
@@ -197,7 +196,7 @@ _SCHEDULER = (
     ),
     Lines(
         title="Scheduler's processor",
-        description="Cores that its process uses. At one it is the bottleneck.",
+        description="Cores that the scheduler's process uses. At 1 it is the bottleneck.",
         queries=(level(names.SCHEDULER_CPU, alias="cores"),),
         empty=_SILENT,
         width=8,
@@ -205,7 +204,7 @@ _SCHEDULER = (
     ),
     Lines(
         title="Scheduler's memory",
-        description="Memory of its process.",
+        description="Memory of the scheduler's process.",
         queries=(level(names.SCHEDULER_MEMORY, alias="memory"),),
         empty=_SILENT,
         unit="bytes",
@@ -223,7 +222,7 @@ _GPU = (
     ),
     Lines(
         title="Memory of the GPUs",
-        description="What is in use of the workers' GPUs' memory.",
+        description="Used memory of the workers' GPUs, and their limit.",
         queries=(
             level(names.GPU_MEMORY_USED, alias="used"),
             level(names.GPU_MEMORY_LIMIT, alias="limit"),
@@ -236,9 +235,9 @@ _GPU = (
 _LOGGED = (
     Table(
         title="Log records",
-        description="What the scheduler and its workers logged, warnings and worse by default.",
+        description="Log records of the scheduler and its workers: by default warnings and errors.",
         queries=(records(names.LOG_RECORD, names.TASK_PREFIX, names.EXCEPTION_TYPE),),
-        empty="Nothing was logged in this time, or it may not leave",
+        empty="Nothing was logged in this time, or settings forbid sending it",
         width=16,
         extract=True,
         columns=(
@@ -260,7 +259,7 @@ _LOGGED = (
     ),
     Table(
         title="Shutdowns",
-        description="What was asked for, by whom, and what became of it.",
+        description="Each requested shutdown: by whom, and its result.",
         queries=(records(names.LOG_CLUSTER_SHUTDOWN),),
         empty="Nobody asked the cluster to shut down in this time",
         height=6,

@@ -54,8 +54,8 @@ _STATUS = (
     _ended("Cancelled", "cancelled"),
     Stat(
         title="Tasks that workers have",
-        description="Tasks that workers have been given: those that run, and those that wait there "
-        "for a thread.",
+        description="Tasks that are assigned to workers: those that run, and those that wait for a "
+        "thread.",
         queries=(
             now(
                 names.TASK_COUNT,
@@ -67,7 +67,8 @@ _STATUS = (
     ),
     Stat(
         title="Tasks that wait",
-        description="Tasks that wait for others, for a place, or for a worker that can run them.",
+        description="Tasks that wait for other tasks, in the queue, or for a worker that can run "
+        "them.",
         queries=(
             now(
                 names.TASK_COUNT,
@@ -82,7 +83,7 @@ _STATUS = (
 _PROGRESS = (
     computations_that_ended(
         title="Computations that ended",
-        description="The newest first. A computation's page has its code, graph and failures.",
+        description="The newest first. A computation's page shows its code, graph and failures.",
         width=14,
     ),
     Table(
@@ -105,15 +106,15 @@ _PROGRESS = (
 _TIME = (
     Lines(
         title="Where the threads' time goes",
-        description="Thread-seconds per second, by what they went into. What a prefix did before "
-        "its first report is not in it.",
+        description="Thread-seconds per second, by activity. The time of a prefix before its first "
+        "report is not included.",
         queries=(rate(names.TASK_TIME, names.TASK_ACTIVITY),),
         empty="No task has run in this time",
         stacked=True,
     ),
     Bars(
         title="Where the threads' time went",
-        description="Thread-seconds since the cluster began, by what they went into.",
+        description="Thread-seconds since the cluster began, by activity.",
         queries=(so_far(names.TASK_TIME, names.TASK_ACTIVITY, title="Thread time"),),
         empty="No task has run",
         unit="s",
@@ -121,16 +122,16 @@ _TIME = (
     ),
     Lines(
         title="Task runs that end",
-        description="Per second, by task prefix. What a prefix did before its first report is "
-        "not in it.",
+        description="Per second, by task prefix. Runs of a prefix before its first report are not "
+        "included.",
         queries=(rate(names.TASK_COMPLETED, names.TASK_PREFIX),),
         empty="No task has ended in this time",
         unit="ops",
     ),
     Lines(
-        title="Time of what runs now",
-        description="Thread-seconds that the tasks which run now have taken so far: a line that "
-        "only rises is a task that does not end.",
+        title="Time of running tasks",
+        description="Thread-seconds that the running tasks have taken so far: a line that only "
+        "rises is a task that does not end.",
         queries=(level(names.TASK_RUNNING, names.TASK_PREFIX),),
         empty="Nothing was seen running: tasks are short, or there are none",
         unit="s",
@@ -140,9 +141,9 @@ _TIME = (
 _PREFIXES = (
     Lines(
         title="How long task runs take, over time",
-        description="Half, 95 % and 99 % of the runs that ended in a step took at most so long. As "
-        "fine as the histogram's buckets, and at most the highest bound. Empty where "
-        "otlp.histogram is not all.",
+        description="50 %, 95 % and 99 % of the runs that ended in a step took at most this long. "
+        "The resolution is that of the histogram's buckets; the highest bound is the maximum. "
+        "Empty unless otlp.histogram is all.",
         queries=tuple(
             percentile(names.TASK_DURATION, share, alias=alias)
             for share, alias in ((0.5, "half"), (0.95, "95 %"), (0.99, "99 %"))
@@ -152,7 +153,7 @@ _PREFIXES = (
     ),
     Lines(
         title="How long 95 % of each prefix's runs take, over time",
-        description="95 % of the runs that ended in a step took at most so long, by task prefix.",
+        description="95 % of the runs that ended in a step took at most this long, by task prefix.",
         queries=(percentile(names.TASK_DURATION, 0.95, names.TASK_PREFIX),),
         empty="No task has ended in this time",
         unit="s",
@@ -190,7 +191,7 @@ _PREFIXES = (
     ),
     Buckets(
         title="How long task runs take",
-        description="How many took at most so long, since the cluster began.",
+        description="Task runs in each bucket of duration, since the cluster began.",
         queries=(buckets(names.TASK_DURATION),),
         empty="No task has ended",
         width=8,
@@ -201,8 +202,8 @@ _PREFIXES = (
 _FAILURES = (
     Table(
         title="Exceptions of tasks",
-        description="The newest first: alike ones of one computation are one row per interval. A "
-        "computation's page has the tracebacks.",
+        description="The newest first. Equal exceptions of one computation are one row per "
+        "interval. A computation's page shows the tracebacks.",
         queries=(
             records(
                 names.LOG_EXCEPTION,
@@ -237,10 +238,10 @@ _TRACE = Column(
 _TRACES = (
     Table(
         title="Task groups that took longest",
-        description="From their first task's start to their last one's end. The attributes name "
+        description="From the start of the first task to the end of the last. The attributes name "
         "the computation.",
         queries=(slowest(names.SPAN_TASK_GROUP, names.TASK_PREFIX, where=OF_COMPUTATION),),
-        empty="No task group ended in this time, or spans may not leave",
+        empty="No task group ended in this time, or settings forbid sending spans",
         extract=True,
         width=12,
         columns=(
@@ -255,9 +256,9 @@ _TRACES = (
     ),
     Table(
         title="Tasks that took longest",
-        description="Of those that have a span: a sample, with the failed and the slowest.",
+        description="Of the tasks with a span: some that failed, the slowest, and a few others.",
         queries=(slowest(names.SPAN_TASK, names.TASK_PREFIX, where=OF_COMPUTATION),),
-        empty="No task has a span in this time, or spans may not leave",
+        empty="No task has a span in this time, or settings forbid sending spans",
         extract=True,
         width=12,
         columns=(

@@ -44,7 +44,7 @@ _OVER_TIME = (
     ),
     Lines(
         title="Threads",
-        description="What is paid for, and what of it works.",
+        description="Paid threads, by whether they work.",
         queries=(rate(names.WORKER_TIME, names.WORKER_STATE),),
         empty="No cluster reports",
         stacked=True,
@@ -54,8 +54,8 @@ _OVER_TIME = (
 _CLUSTERS = (
     Table(
         title="Cost by cluster",
-        description="In the time that is shown. Idle cost: the part that idle threads had, at each "
-        "moment their share of all threads. Idle: the share of the thread time.",
+        description="In the time that is shown. Idle cost: the cost of idle threads, by their "
+        "share of all threads at each moment. Idle: their share of the thread time.",
         queries=(
             grown(names.WORKER_TIME, *CLUSTER, title="All"),
             grown(names.WORKER_TIME, *CLUSTER, title="Idle", where=_IDLE),
@@ -93,15 +93,15 @@ _CLUSTERS = (
 _PEOPLE = (
     Bars(
         title="Computations by person",
-        description="That ended in the time that is shown. What one person's clusters cost: "
-        "choose them above.",
+        description="Computations that ended in the time that is shown. To see what "
+        "one person's clusters cost, choose them above.",
         queries=(number_of(names.LOG_COMPUTATION_FINISHED, names.USER_NAME, title="Computations"),),
         empty="No computation ended in this time",
         label=names.USER_NAME,
     ),
     Lines(
         title="Computations over time, by person",
-        description="That ended.",
+        description="Computations that ended.",
         queries=(
             events(
                 names.LOG_COMPUTATION_FINISHED,

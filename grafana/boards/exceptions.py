@@ -14,7 +14,7 @@ _NONE = "No task raised an exception"
 _OFTEN = (
     Stat(
         title="Exceptions",
-        description="Exceptions of tasks in all that these clusters have done, each counted once.",
+        description="Exceptions of tasks since these clusters began, each counted once.",
         queries=(so_far(names.EXCEPTION_COUNT, title="Exceptions"),),
         empty=_NONE,
         bad=1,
@@ -36,7 +36,7 @@ _OFTEN = (
     ),
     Stat(
         title="Retried task runs",
-        description="Task runs that failed and were run again, in all that these clusters did.",
+        description="Task runs that failed and were repeated, since these clusters began.",
         queries=(
             so_far(
                 names.TASK_COMPLETED, title="Retried", where=equals(names.TASK_OUTCOME, "retried")
@@ -60,7 +60,7 @@ _OFTEN = (
 _WHAT = (
     Lines(
         title="When they were raised",
-        description="Reports of exceptions: alike ones of one computation are one per interval.",
+        description="Reports of exceptions: one per interval for equal ones of one computation.",
         queries=(
             events(
                 names.LOG_EXCEPTION, names.EXCEPTION_TYPE, alias=f"[[tag_{names.EXCEPTION_TYPE}]]"
@@ -71,14 +71,14 @@ _WHAT = (
     ),
     Bars(
         title="Exceptions by type",
-        description="In all that these clusters have done, each counted once, where it was raised.",
+        description="Since these clusters began; each is counted once, where it was raised.",
         queries=(so_far(names.EXCEPTION_COUNT, names.EXCEPTION_TYPE, title="Exceptions"),),
         empty=_NONE,
         label=names.EXCEPTION_TYPE,
     ),
     Table(
         title="Exceptions by cluster",
-        description="In all that each cluster has done.",
+        description="Since each cluster began.",
         queries=(
             so_far(names.EXCEPTION_COUNT, *CLUSTER, names.EXCEPTION_TYPE, title="Exceptions"),
         ),
@@ -96,7 +96,7 @@ _WHAT = (
     ),
     Table(
         title="Task runs that failed, by prefix",
-        description="In all that these clusters have done.",
+        description="Since these clusters began.",
         queries=(
             runs_by_prefix("Failed", "erred"),
             runs_by_prefix("Finished", "finished"),
@@ -116,8 +116,8 @@ _WHAT = (
 _WHICH = (
     Table(
         title="Exceptions of tasks",
-        description="The newest first, with message and traceback where they may leave. The page "
-        "in daskscope groups equal ones.",
+        description="The newest first, with message and traceback if the settings allow sending "
+        "them. daskscope's page groups equal exceptions.",
         queries=(
             records(
                 names.LOG_EXCEPTION,
@@ -143,7 +143,7 @@ _WHICH = (
     ),
     Table(
         title="Exceptions that were logged",
-        description="By schedulers, workers and tasks, with the logger that wrote it.",
+        description="Of schedulers, workers and tasks, with the name of the logger.",
         queries=(
             records(
                 names.LOG_RECORD,

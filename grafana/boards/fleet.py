@@ -33,13 +33,13 @@ _ERRED = equals(names.COMPUTATION_STATUS, "erred")
 _NOW = (
     Stat(
         title="Clusters",
-        description="Clusters that report. One that is silent is missing here: see Pipeline.",
+        description="Clusters that report. For clusters that stopped reporting, see Pipeline.",
         queries=(clusters_now(names.WORKER_THREADS, title="Clusters"),),
         empty="No cluster reports",
     ),
     Stat(
         title="Clusters at work",
-        description="Clusters that have been idle for no time at all.",
+        description="Clusters that have work now.",
         queries=(clusters_now(names.CLUSTER_IDLE, title="At work", condition="v = 0"),),
         empty="None at work",
     ),
@@ -97,7 +97,7 @@ _MONEY = (
 _OVER_TIME = (
     Lines(
         title="Threads",
-        description="What the workers' threads do: the areas add up to all that there are.",
+        description="The workers' threads, by what they do; the areas add up to all threads.",
         queries=(rate(names.WORKER_TIME, names.WORKER_STATE),),
         empty="No cluster reports",
         stacked=True,
@@ -111,7 +111,7 @@ _OVER_TIME = (
     ),
     Lines(
         title="Computations that ended",
-        description="By how they ended. What was cut off with its cluster is not here.",
+        description="By status. Computations that ran when their cluster was lost are not counted.",
         queries=(
             events(
                 names.LOG_COMPUTATION_FINISHED,
@@ -124,7 +124,7 @@ _OVER_TIME = (
     ),
     Lines(
         title="Memory",
-        description="Memory of the workers, and what they may use.",
+        description="Memory that the workers use, and their limit.",
         queries=(
             level(names.MEMORY_USED, names.MEMORY_KIND),
             level(names.MEMORY_LIMIT, alias="limit"),
@@ -138,7 +138,7 @@ _LISTS = (
     Table(
         title="Clusters in this time",
         description="One row for each cluster that reported, with its last report. "
-        "One that was not heard in the last five minutes and did not say that it stopped is lost.",
+        "A cluster is lost if it has not reported for five minutes and did not report a stop.",
         queries=(
             latest(names.WORKER_THREADS, *CLUSTER, title="Threads"),
             latest(names.WORKER_COUNT, *CLUSTER, title="Workers"),
@@ -165,7 +165,7 @@ _LISTS = (
     ),
     computations_that_ended(
         title="Computations that ended last",
-        description="The newest first. Its page has the code, the graph and the failures.",
+        description="The newest first. A computation's page shows its code, graph and failures.",
         width=24,
     ),
 )

@@ -68,8 +68,7 @@ def idle_cost(*, width: int) -> Stat:
     """Return the panel of what the clusters cost while their threads had nothing to do."""
     return Stat(
         title="Idle cost",
-        description="The part of the cost that idle threads had, at each moment their share of all "
-        "threads.",
+        description="The cost of idle threads, by their share of all threads at each moment.",
         queries=(grown(names.CLUSTER_IDLE_COST, title="Idle cost"),),
         empty="No cluster has prices in its settings",
         width=width,
@@ -81,7 +80,7 @@ def cost_per_hour() -> Stat:
     """Return the panel of what the clusters cost now."""
     return Stat(
         title="Cost per hour",
-        description="What the clusters cost now, by the hour, in the currency of the prices.",
+        description="The current cost of the clusters per hour, in the currency of the prices.",
         queries=(rate_now(names.CLUSTER_COST, title="Cost per hour", seconds=3600),),
         empty="No cluster with prices reports",
         width=6,

@@ -32,7 +32,7 @@ _WELL = (
     ),
     Stat(
         title="Left out",
-        description="What a bound made daskscope leave out, in all that these clusters sent.",
+        description="Items that daskscope left out because of a limit, over all clusters.",
         queries=(so_far(names.DROPPED, title="Left out"),),
         empty="Nothing was left out",
         bad=1,
@@ -40,8 +40,7 @@ _WELL = (
     ),
     Stat(
         title="Failed requests",
-        description="Requests of the plugin that failed, in all that these clusters sent. Most "
-        "are tried again.",
+        description="Requests of the plugin that failed, over all clusters. Most are repeated.",
         queries=(so_far(names.SEND_FAILURES, title="Failed"),),
         empty="None failed",
         bad=1,
@@ -49,7 +48,7 @@ _WELL = (
     ),
     Stat(
         title="Clusters that stopped",
-        description="Clusters that said that they close, in the time that is shown.",
+        description="Clusters that reported that they stopped, in the time that is shown.",
         queries=(number_of(names.LOG_CLUSTER_STOPPED, title="Stopped"),),
         empty="None",
         width=6,
@@ -59,22 +58,21 @@ _WELL = (
 _LOST = (
     Bars(
         title="Left out, by what it was",
-        description="Beyond a bound: left out, or folded into another. In all that these "
-        "clusters sent.",
+        description="Items beyond a limit: left out, or added to another item. Over all clusters.",
         queries=(so_far(names.DROPPED, names.DROPPED_WHAT, title="Left out"),),
         empty="Nothing was left out",
         label=names.DROPPED_WHAT,
     ),
     Lines(
         title="Failed requests",
-        description="Of the plugin, per second, by what they carried.",
+        description="Failed requests of the plugin per second, by their content.",
         queries=(rate(names.SEND_FAILURES, names.SENT_WHAT),),
         empty="None failed",
         unit="reqps",
     ),
     Lines(
         title="What waits in the plugin",
-        description="A queue that only grows is a destination that does not answer.",
+        description="If a queue only grows, its destination does not answer.",
         queries=(level(names.QUEUE_SIZE, names.QUEUE_NAME),),
         empty="No cluster reports",
         bad=LONG_QUEUE,
@@ -91,15 +89,15 @@ _LOST = (
 _ARRIVES = (
     Lines(
         title="Clusters that report",
-        description="A step down that nobody stopped is a cluster that fell silent, or a "
-        "collector that is away.",
+        description="If the line drops although no cluster was stopped, a cluster stopped "
+        "reporting, or a collector is unavailable.",
         queries=(clusters(names.WORKER_THREADS, alias="clusters"),),
         empty="No cluster reports",
         width=8,
     ),
     Lines(
         title="Log records that arrive",
-        description="By event.",
+        description="Log records by event.",
         queries=tuple(
             events(event, alias=event.name)
             for event in (
@@ -116,8 +114,8 @@ _ARRIVES = (
     ),
     Lines(
         title="Longest wait at a scheduler",
-        description="The longest that the event loop of any of these clusters kept anyone "
-        "waiting: a plugin that cost too much would show here.",
+        description="The longest delay of the event loop of any scheduler. A plugin that takes too "
+        "much time shows here.",
         queries=(highest(names.SCHEDULER_LAG, alias="lag"),),
         empty="No cluster reports",
         unit="s",
@@ -125,7 +123,7 @@ _ARRIVES = (
     ),
     Table(
         title="When each cluster was last heard of",
-        description="One that is not the newest and did not say that it stopped fell silent.",
+        description="A cluster that is not up to date and did not report a stop was lost.",
         queries=(newest(names.WORKER_THREADS, *CLUSTER, title="Threads"),),
         empty="No cluster has reported in this time",
         width=12,
