@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from flask import current_app, g, request
@@ -52,6 +52,7 @@ _NO_CODE = frozenset({"message"})
 _LEFT_OUT = Unreadable("left out of this report")
 
 Item = dict[str, Any]
+Key = TypeVar("Key")
 #: The position of a row in a list: its time, its id and, if ids are unique only within a cluster,
 #: the cluster's id.
 Position = tuple[float, str, str]
@@ -132,6 +133,21 @@ class Scope:
                 rows.close()
                 return items, more
         return items[:limit], len(items) > limit
+
+
+def read_in_parts(
+    keys: Sequence[Key], read: Callable[[Sequence[Key]], list[Item]]
+) -> Iterator[tuple[Sequence[Key], list[Item]]]:
+    """Yield some of ``keys`` with the rows that ``read`` returns of them, until all were read.
+
+    They are fewer at a time if the rows are large. A caller that keeps little of each row needs
+    little memory, however large they are.
+    """
+    done, count = 0, _AT_ONCE
+    while some := keys[done : done + count]:
+        items = read(some)
+        done, count = done + len(some), _next_count(count, sum(map(weight, items)))
+        yield some, items
 
 
 def rows_in_order(

@@ -156,11 +156,8 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
     """
     tasks, done = computation["tasks"], done_of(computation)
     lasted = duration(seconds)
-    status = computation["status"]
-    if status == "running" and cluster.status != "running" and tasks and done >= tasks:
-        # It waited for a loop to go on when it was last heard.
-        status = "finished"
-    if status == "running" and cluster.status != "running":
+    status = computation_status(computation, cluster)
+    if status == "lost":
         how, were = _WENT[cluster.status], "was" if tasks == 1 else "were"
         left = waited(computation, done, seconds, silent=cluster.status == "lost")
         return Verdict(
@@ -217,6 +214,16 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
         its = "Its results" if missing >= done else f"{number(missing)} of its results"
         sentence += f" {its} went with the workers."
     return Verdict(status, sentence, cluster.silence if status == "running" else 0.0)
+
+
+def computation_status(computation: Row, cluster: Verdict) -> str:
+    """Return the status of :func:`computation_verdict`."""
+    status: str = computation["status"]
+    if status != "running" or cluster.status == "running":
+        return status
+    tasks = computation["tasks"]
+    # If all are done, it waited for a loop to go on when it was last heard.
+    return "finished" if tasks and done_of(computation) >= tasks else "lost"
 
 
 def waits(computation: Row) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,8 +29,8 @@ from sqlalchemy import (
 from daskscope_service.db.engine import writing
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster, code, computation, job, task_group, workspace
-from daskscope_service.db.scope import Item, Scope
+from daskscope_service.db.schema import cluster, computation, job, task_group, workspace
+from daskscope_service.db.scope import Item, Scope, read_in_parts
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.jobs.identity import (
     Call,
@@ -40,10 +40,11 @@ from daskscope_service.insight.jobs.identity import (
     needs_groups,
 )
 from daskscope_service.insight.jobs.summary import Changed, summed_up
-from daskscope_service.insight.statement import statement_in
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.causes import among
+from daskscope_service.queries.computations import MOST_GROUPS
 from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
+from daskscope_service.queries.statements import statements_at
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,13 @@ _AGAIN, _ARRIVES = 10.0, 60.0
 MONTH, _DAY = 30 * 86_400.0, 86_400.0
 #: Digits of an id: 64 bits, for the jobs of one workspace.
 _DIGITS = 16
+
+
+#: What is read of a computation to find its job.
+_OF_COMPUTATION = (
+    *("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans"),
+    *("annotations", "job"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +134,22 @@ class Namer:
         # New ones before those of earlier versions, of which there may be a million.
         query = _due(name, now).order_by(computation.c.job_due_at.desc()).limit(_TOGETHER)
         with self._engine.connect() as connection:
-            rows = Scope(connection, name, now, self._silent_after).items(query)
-        if rows:
-            together_or_alone(
-                rows,
-                lambda some: self._name(name, some, now),
-                lambda row, error: self._failed(name, row, error),
-            )
-        return len(rows)
+            keys = [(row[0], row[1]) for row in connection.execute(query)]
+        for _, rows in read_in_parts(keys, lambda some: self._rows(name, some, now)):
+            if rows:  # else they were just removed
+                together_or_alone(
+                    rows,
+                    lambda some: self._name(name, some, now),
+                    lambda row, error: self._failed(name, row, error),
+                )
+        return len(keys)
+
+    def _rows(self, name: str, keys: Sequence[tuple[str, str]], now: float) -> list[Item]:
+        columns = [computation.c[column] for column in _OF_COMPUTATION]
+        key = (computation.c.cluster, computation.c.id)
+        with self._engine.connect() as connection:
+            scope = Scope(connection, name, now, self._silent_after)
+            return scope.items(among(scope.select(computation, *columns), key, keys))
 
     def _failed(self, name: str, row: Item, error: str) -> None:
         logger.error(
@@ -268,9 +284,8 @@ def _judge_anew(
 
 
 def _due(name: Any, now: float) -> Select[Any]:
-    columns = ("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans")
-    wanted = [computation.c[column] for column in (*columns, "annotations", "job")]
-    return select_in(name, computation, *wanted).where(computation.c.job_due_at <= now)
+    key = (computation.c.cluster, computation.c.id)
+    return select_in(name, computation, *key).where(computation.c.job_due_at <= now)
 
 
 def _to_sum(name: Any, now: float) -> Select[Any]:
@@ -340,14 +355,13 @@ def _as_stored(change: Changed) -> Item:
     }
 
 
-def _traits(scope: Scope, rows: Sequence[Item]) -> list[_Known]:
-    """Return the computations of ``rows`` with what is known of them."""
+def _traits(scope: Scope, rows: Sequence[Item]) -> Iterator[_Known]:
+    """Yield the computations of ``rows`` with what is known of them."""
     ids = sorted({row["cluster"] for row in rows})
     of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
     tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
     frames = [(row["frames"] or [])[-_MOST_CALLS:] for row in rows]
-    statements = _statements(scope, [frame for some in frames for frame in some])
-    found = []
+    statements = statements_at(scope, [frame for some in frames for frame in some])
     for row, some in zip(rows, frames, strict=True):
         calls = [
             Call(frame["file"], statements.get((frame["code"], frame["line"]))) for frame in some
@@ -363,25 +377,18 @@ def _traits(scope: Scope, rows: Sequence[Item]) -> list[_Known]:
             frame["code"] is not None and call.statement is None
             for frame, call in zip(some, calls, strict=True)
         )
-        found.append(_Known(row, traits, waits))
-    shapes = _shapes(scope, [one for one in found if needs_groups(one.traits)])
-    return [_with_shape(one, shapes.get((one.row["cluster"], one.row["id"]), [])) for one in found]
+        yield _with_shape(scope, _Known(row, traits, waits))
 
 
-def _shapes(scope: Scope, some: Sequence[_Known]) -> dict[tuple[str, str], list[Item]]:
-    """Return the task groups of those that have ended, by cluster and id."""
-    pairs = [(one.row["cluster"], one.row["id"]) for one in some if one.row["stopped_at"]]
-    if not pairs:
-        return {}
-    key = (task_group.c.cluster, task_group.c.computation)
+def _with_shape(scope: Scope, one: _Known) -> _Known:
+    """Add the task groups, if it has ended and its job depends on them."""
+    if not one.row["stopped_at"] or not needs_groups(one.traits):
+        return one
     columns = [task_group.c[name] for name in ("name", "prefix", "dependencies")]
-    groups: dict[tuple[str, str], list[Item]] = {}
-    for group in scope.items(among(scope.select(task_group, *key, *columns), key, pairs)):
-        groups.setdefault((group["cluster"], group["computation"]), []).append(group)
-    return groups
-
-
-def _with_shape(one: _Known, groups: Sequence[Item]) -> _Known:
+    query = scope.select(task_group, *columns).where(
+        task_group.c.cluster == one.row["cluster"], task_group.c.computation == one.row["id"]
+    )
+    groups, _ = scope.first_items(query.order_by(task_group.c.name), MOST_GROUPS)
     if not groups:
         return one
     traits = replace(
@@ -390,18 +397,3 @@ def _with_shape(one: _Known, groups: Sequence[Item]) -> _Known:
         edges=[(group["name"], other) for group in groups for other in group["dependencies"]],
     )
     return replace(one, traits=traits)
-
-
-def _statements(scope: Scope, frames: Sequence[Item]) -> dict[tuple[str, int], str]:
-    """Return the statements at frames of which the code is stored, by its hash and the line."""
-    places = {(frame["code"], frame["line"]) for frame in frames if frame["code"] is not None}
-    hashes = sorted({hash for hash, _ in places})
-    query = scope.select(code).where(code.c.hash.in_(hashes))
-    sources = {row["hash"]: row for row in scope.items(query)}
-    found = {}
-    for hash, line in places:
-        source = sources.get(hash)
-        statement = None if source is None else statement_in(source, line)
-        if statement is not None:
-            found[hash, line] = statement
-    return found

@@ -9,7 +9,7 @@ from daskscope_service.db.schema import code, computation, task_group
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.jobs.comparison import Run, compare
 from daskscope_service.insight.jobs.summary import summed_up
-from daskscope_service.queries.computations import MOST_GROUPS, computations_by_key
+from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
 
@@ -23,7 +23,7 @@ def compare_runs(scope: Scope, a: str, b: str) -> Item:
     for key, id in zip(keys, (a, b), strict=True):
         if key not in rows:  # it was removed a moment ago
             raise Missing("computation", id)
-    titles = computations_by_key(scope, keys)
+    headings = headings_by_key(scope, keys)
     first, second = (rows[key] for key in keys)
     spread = _spread(scope, first, second)
     compared = compare(_run(scope, first), _run(scope, second), spread)
@@ -33,7 +33,7 @@ def compare_runs(scope: Scope, a: str, b: str) -> Item:
         row = rows[key]
         found[name] = {field: row[field] for field in OF_RUN} | {
             "computation": row["id"],
-            "title": titles[key]["title"] if key in titles else "",
+            "title": headings[key].title if key in headings else "",
         }
     found["same_job"] = first["job"] is not None and first["job"] == second["job"]
     return found

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Select, and_
+from sqlalchemy import ColumnElement, Select, and_
 
+from daskscope_service.db.last_entry import last_entry
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
-from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page, read_in_parts, total
 from daskscope_service.insight.progress import done_in, done_of
-from daskscope_service.insight.statement import statement_in
 from daskscope_service.insight.verdict import (
     OF_VERDICT,
     cluster_verdict,
     computation_seconds,
+    computation_status,
     computation_verdict,
 )
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries.causes import add_causes, among, with_finding
+from daskscope_service.queries.statements import cut, statements_at
 from daskscope_service.web.fields import Missing
 
 _CLUSTER_COLUMNS = ("name", *OF_VERDICT)
@@ -44,7 +47,21 @@ _CALL_FOR_USERS = frozenset(
 #: Whoever may send could store a million of them, and these are read as a whole.
 MOST_GROUPS, MOST_FAILURES = 1_000, 500
 
+#: What a heading is made of, beside the last frame.
+_OF_HEADING = (
+    *("cluster", "id", "user", "status", "tasks", "completed", "erred", "cancelled", "states"),
+)
+
 _OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What names a computation beside something else; ``title`` is "" if nothing is known."""
+
+    title: str
+    user: str
+    status: str
 
 
 def list_computations(scope: Scope, selection: Selection, rule: str | None = None) -> Page:
@@ -104,18 +121,31 @@ def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, st
     asked = sorted(set(ids))[:_MOST_NAMED]
     if not asked:
         return {}
-    query = _with_cluster(scope).where(
-        computation.c.cluster == cluster_id, computation.c.id.in_(asked)
-    )
-    return {item["id"]: item["title"] for item in _completed(scope, scope.items(query))}
+    found = headings_by_key(scope, [(cluster_id, id) for id in asked])
+    return {id: heading.title for (_, id), heading in found.items()}
 
 
-def computations_by_key(
+def headings_by_key(
     scope: Scope, keys: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], Item]:
-    """Return the computations of these clusters and ids, by both; those that are there."""
-    query = among(_with_cluster(scope), (computation.c.cluster, computation.c.id), keys)
-    return {(item["cluster"], item["id"]): item for item in _completed(scope, scope.items(query))}
+) -> dict[tuple[str, str], Heading]:
+    """Return the headings of the computations of these clusters and ids that are there, by both."""
+    columns = [computation.c[name] for name in _OF_HEADING]
+    query = _with_cluster(scope, *columns, last_entry(computation.c.frames).label("frame"))
+    key = (computation.c.cluster, computation.c.id)
+    found: dict[tuple[str, str], Heading] = {}
+    for _, items in read_in_parts(
+        list(dict.fromkeys(keys)), lambda some: scope.items(among(query, key, some))
+    ):
+        for item in items:
+            item["frames"] = None if item["frame"] is None else [item["frame"]]
+        _add_calls(scope, items)
+        _add_titles(scope, items)
+        for item in items:
+            of_cluster = cluster_verdict(_cluster_in(item), scope.now, scope.silent_after)
+            found[item["cluster"], item["id"]] = Heading(
+                item["title"], item["user"], computation_status(item, of_cluster)
+            )
+    return found
 
 
 def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
@@ -142,19 +172,22 @@ def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str:
     return rows[0]["trace_id"] or ""
 
 
-def _with_cluster(scope: Scope) -> Select[Any]:
+def _with_cluster(scope: Scope, *own: ColumnElement[Any]) -> Select[Any]:
     columns = [cluster.c[name].label(f"cluster.{name}") for name in _CLUSTER_COLUMNS]
-    return scope.select(computation, *computation.c, *columns).join(
+    return scope.select(computation, *(own or computation.c), *columns).join(
         cluster,
         and_(cluster.c.workspace == computation.c.workspace, cluster.c.id == computation.c.cluster),
     )
 
 
+def _cluster_in(item: Item) -> Item:
+    """Take the columns of its cluster out of ``item``."""
+    return {name: item.pop(f"cluster.{name}") for name in _CLUSTER_COLUMNS}
+
+
 def _completed(scope: Scope, items: list[Item]) -> list[Item]:
-    sources = _sources(scope, [frame for item in items for frame in (item["frames"] or [])[-1:]])
-    calls: dict[tuple[str, int], str | None] = {}  # the same call is made over and over
     for item in items:
-        its_cluster = {name: item.pop(f"cluster.{name}") for name in _CLUSTER_COLUMNS}
+        its_cluster = _cluster_in(item)
         seconds = computation_seconds(item, its_cluster)
         verdict = computation_verdict(
             item, cluster_verdict(its_cluster, scope.now, scope.silent_after), seconds
@@ -163,15 +196,17 @@ def _completed(scope: Scope, items: list[Item]) -> list[Item]:
         item["done"] = done_of(item)
         item["status"], item["sentence"] = verdict.status, verdict.sentence
         item["duration"], item["silence"] = seconds, verdict.silence
-        item["call"] = None
-        if item["frames"]:
-            frame = item["frames"][-1]
-            place = frame["code"], frame["line"]
-            if place not in calls:
-                calls[place] = _statement(frame, sources)
-            item["call"] = calls[place]
+    _add_calls(scope, items)
     _add_titles(scope, items)
     return add_causes(scope, items)
+
+
+def _add_calls(scope: Scope, items: list[Item]) -> None:
+    """Give each of ``items`` its ``call``: the statement of its last frame, None if not known."""
+    last = [item["frames"][-1] if item["frames"] else None for item in items]
+    calls = statements_at(scope, [frame for frame in last if frame is not None], _MOST_CALL)
+    for item, frame in zip(items, last, strict=True):
+        item["call"] = None if frame is None else calls.get((frame["code"], frame["line"]))
 
 
 def _add_titles(scope: Scope, items: list[Item]) -> None:
@@ -179,9 +214,9 @@ def _add_titles(scope: Scope, items: list[Item]) -> None:
     untitled: dict[tuple[str, str], Item] = {}
     for item in items:
         frame = item["frames"][-1] if item["frames"] else None
-        item["title"] = _cut(item["call"] or "", _MOST_TITLE)
+        item["title"] = cut(item["call"] or "", _MOST_TITLE)
         if not item["title"] and frame is not None:
-            item["title"] = f"{file_name(frame['file'])}:{frame['line']}"
+            item["title"] = cut(f"{file_name(frame['file'])}:{frame['line']}", _MOST_TITLE)
         if frame is None or _says_little(frame["file"]):
             untitled[item["cluster"], item["id"]] = item
     if not untitled:
@@ -210,10 +245,6 @@ def _says_little(file: str) -> bool:
     )
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _add_code(scope: Scope, frames: list[Item]) -> None:
     sources = _sources(scope, frames)
     for frame in frames:
@@ -229,10 +260,3 @@ def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:
     return {
         row["hash"]: row for row in scope.items(scope.select(code).where(code.c.hash.in_(hashes)))
     }
-
-
-def _statement(frame: Item, sources: dict[str, Item]) -> str | None:
-    """Return the statement that a frame was at, or None if its code was not sent."""
-    source = sources.get(frame["code"])
-    statement = None if source is None else statement_in(source, frame["line"])
-    return None if statement is None else _cut(statement, _MOST_CALL)

@@ -287,8 +287,8 @@ def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
     query = scope.select(table, *columns).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
-    query = query.order_by(table.c.fingerprint).limit(MOST_FAILURES)
-    return [_failed(row) for row in scope.items(query)]
+    rows, _ = scope.first_items(query.order_by(table.c.fingerprint), MOST_FAILURES)
+    return [_failed(row) for row in rows]
 
 
 def _failed(row: Item) -> Failed:
@@ -325,9 +325,9 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
         scope.select(table, *columns)
         .where(table.c.cluster == cluster_id, table.c.computation.in_(blamed))
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
-        .limit(MOST_FAILURES)
     )
-    found = [_failed(row) for row in scope.items(query)]
+    rows, _ = scope.first_items(query, MOST_FAILURES)
+    found = [_failed(row) for row in rows]
     # A computation may have failed in more than what was needed.
     return min(found, key=lambda one: run.blames.get(one.computation) != one.function, default=None)
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import takewhile
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import func, select, tuple_
 
 from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.schema import cluster, computation
-from daskscope_service.db.scope import Item, Scope
+from daskscope_service.db.scope import MOST_BYTES, Item, Scope, read_in_parts, weight
 from daskscope_service.insight.verdict import (
     OF_VERDICT,
     cluster_seconds,
     cluster_verdict,
     computation_seconds,
-    computation_verdict,
+    computation_status,
 )
 from daskscope_service.queries.causes import among
 
@@ -33,10 +33,9 @@ _OF_RUN = [
     computation.c[name]
     for name in (
         *("cluster", "id", "user", "status", "started_at", "stopped_at", "ended_at", "began_at"),
-        *("tasks", "completed", "erred", "retried", "cancelled", "lost_runs", "blamed", "blames"),
-        *("states", "asks", "seconds", "worker_seconds", "workers", "largest_output"),
-        *("spilled_bytes", "unspilled_bytes", "transferred_bytes", "frames", "job"),
-        "unrunnable_seconds",
+        *("tasks", "completed", "erred", "retried", "cancelled"),
+        *("states", "seconds", "worker_seconds", "workers", "largest_output"),
+        *("spilled_bytes", "unspilled_bytes", "transferred_bytes", "job"),
     )
 ]
 _OF_CLUSTER = [
@@ -61,22 +60,27 @@ def newest_runs(
 ) -> list[Item]:
     """Return the newest runs of a job, oldest first, at most :data:`MOST_RUNS`.
 
+    They are fewer if they, or their clusters, take more than :data:`MOST_BYTES`.
+
     Each has ``status``, ``duration``, ``thread_seconds`` of all workers meanwhile, ``task_seconds``
     that its tasks took, ``cost`` with ``currency`` and ``price_source``, and ``cluster_name``.
-    ``compared``: the rows of clusters with it, as ``on``. ``before``: only those that began before
-    the run of that start and id.
+    ``compared``: with ``frames``, and the rows of clusters as ``on``. ``before``: only those that
+    began before the run of that start and id.
     """
-    query = scope.select(computation, *_OF_RUN).where(computation.c.job == job)
+    columns = [*_OF_RUN, computation.c.frames] if compared else _OF_RUN
+    query = scope.select(computation, *columns).where(computation.c.job == job)
     if before is not None:
         query = query.where(tuple_(computation.c.started_at, computation.c.id) < tuple_(*before))
     query = query.order_by(computation.c.started_at.desc(), computation.c.id.desc())
-    return completed(scope, query.limit(MOST_RUNS), compared=compared)[::-1]
+    runs, _ = scope.first_items(query, MOST_RUNS)
+    return _all_completed(scope, runs, compared=compared)[::-1]
 
 
 def some_runs(scope: Scope, keys: Sequence[tuple[str, str]]) -> list[Item]:
     """Return the runs of these clusters and ids, with all that is compared of them."""
     key = (computation.c.cluster, computation.c.id)
-    return completed(scope, among(scope.select(computation, *_OF_RUN), key, keys), compared=True)
+    query = among(scope.select(computation, *_OF_RUN, computation.c.frames), key, keys)
+    return _all_completed(scope, scope.items(query), compared=True)
 
 
 def count_runs(scope: Scope, job: str, since: float | None = None) -> int:
@@ -94,18 +98,25 @@ def first_run_at(scope: Scope, job: str) -> float | None:
     return scope.connection.execute(query.order_by(computation.c.started_at).limit(1)).scalar()
 
 
-def completed(scope: Scope, query: Select[Any], *, compared: bool = False) -> list[Item]:
-    """Return the computations of ``query`` as :func:`newest_runs` does, in its order."""
-    runs = scope.items(query)
-    columns = [*_OF_CLUSTER, *_TO_COMPARE] if compared else _OF_CLUSTER
-    ids = sorted({run["cluster"] for run in runs})
-    rows = scope.items(scope.select(cluster, *columns).where(cluster.c.id.in_(ids)))
-    for row in rows:
-        row["duration"] = cluster_seconds(row)
-    clusters = {row["id"]: row for row in price_clusters(scope, rows)}
+def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[Item]:
+    """Return ``runs`` as :func:`newest_runs` does, up to one whose cluster is not read any more."""
+    query = scope.select(cluster, *_OF_CLUSTER, *(_TO_COMPARE if compared else ()))
+    clusters: dict[str, Item | None] = {}
+    size = 0
+    for ids, rows in read_in_parts(
+        list(dict.fromkeys(run["cluster"] for run in runs)),
+        lambda some: scope.items(query.where(cluster.c.id.in_(some))),
+    ):
+        size += sum(map(weight, rows))
+        for row in rows:
+            row["duration"] = cluster_seconds(row)
+        clusters |= dict.fromkeys(ids)
+        clusters |= {row["id"]: row for row in price_clusters(scope, rows)}
+        if size > MOST_BYTES:
+            break
     found = []
-    for run in runs:
-        on = clusters.get(run["cluster"])
+    for run in takewhile(lambda run: run["cluster"] in clusters, runs):
+        on = clusters[run["cluster"]]
         if on is not None:  # it was removed a moment ago
             found.append(_completed(scope, run, on) | ({"on": on} if compared else {}))
     return found
@@ -115,14 +126,15 @@ def _completed(scope: Scope, run: Item, on: Item) -> Item:
     seconds = computation_seconds(run, on)
     verdict = cluster_verdict(on, scope.now, scope.silent_after)
     whole, all_threads = sum(run["worker_seconds"].values()), sum(on["worker_seconds"].values())
+    # Whoever sends may report less of the cluster than of the run, or next to nothing.
     priced = on["cost"] is not None and all_threads > 0 and whole > 0
     return run | {
-        "status": computation_verdict(run, verdict, seconds).status,
+        "status": computation_status(run, verdict),
         "duration": seconds,
         "cluster_name": on["name"],
         "thread_seconds": whole or None,
         "task_seconds": sum(run["seconds"].values()),
-        "cost": on["cost"] / all_threads * whole if priced else None,
+        "cost": on["cost"] * min(whole / all_threads, 1.0) if priced else None,
         "currency": on["prices"]["currency"] if priced else None,
         "price_source": on["price_source"] if priced else None,
     }

@@ -16,7 +16,7 @@ from daskscope_service.insight.jobs.differences import of_runs
 from daskscope_service.insight.jobs.receipt import receipt_of, sides
 from daskscope_service.insight.jobs.summary import Summary, has_passed, summed_up
 from daskscope_service.queries.causes import among
-from daskscope_service.queries.computations import computations_by_key
+from daskscope_service.queries.computations import headings_by_key
 from daskscope_service.queries.job_runs import newest_runs
 from daskscope_service.web.fields import Missing
 
@@ -121,12 +121,12 @@ _OF_RUN = (
 def _told(scope: Scope, items: list[Item]) -> list[Item]:
     """Return jobs with the title, the user and the status of their newest run."""
     keys = [(item["last_cluster"], item["last_computation"]) for item in items]
-    newest = computations_by_key(scope, keys)
+    newest = headings_by_key(scope, keys)
     for item, key in zip(items, keys, strict=True):
         run = newest.get(key)  # None: it was removed, and the job is not yet summed up anew
-        item["title"] = item["name"] or ("" if run is None else run["title"])
-        item["user"] = None if run is None else run["user"]
-        item["status"] = None if run is None else run["status"]
+        item["title"] = item["name"] or ("" if run is None else run.title)
+        item["user"] = None if run is None else run.user
+        item["status"] = None if run is None else run.status
         if (change := item["change"]) is not None:
             change.pop("earlier", None)
             item["change"] = change | {"at": item["change_at"]}

@@ -10,7 +10,7 @@ from daskscope_service.insight.jobs.expected import Expected, expected_of, share
 from daskscope_service.insight.jobs.summary import has_passed
 from daskscope_service.insight.jobs.usual import Usual, usual_of
 from daskscope_service.insight.progress import done_in
-from daskscope_service.queries.computations import MOST_GROUPS, computations_by_key
+from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
 
@@ -30,13 +30,13 @@ def one_run(scope: Scope, id: str, cluster: str | None = None) -> Item:
     if key is None or not rows:
         raise Missing("computation or job", id)
     [row] = rows
-    title = computations_by_key(scope, [key]).get(key, {}).get("title", "")
+    heading = headings_by_key(scope, [key]).get(key)
     runs = runs_before(scope, row)
     usual = usual_of(runs)
     expected = None if usual is None else _expected(scope, row, runs, usual)
     return {name: row[name] for name in OF_RUN} | {
         "computation": row["id"],
-        "title": title,
+        "title": "" if heading is None else heading.title,
         "peak_worker_memory": row["on"]["peak_worker_memory"],
         "usual": None if usual is None else asdict(usual),
         "expected": None

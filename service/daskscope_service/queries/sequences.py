@@ -8,6 +8,7 @@ from typing import Any
 
 from daskscope.names import LOSS_CLOSED, LOSS_RETIRED, LOSS_TERMINATED
 from daskscope_service.db import schema
+from daskscope_service.db.last_entry import last_entry
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import Coming, Loop
 from daskscope_service.insight.wording import file_name
@@ -21,14 +22,15 @@ _OVERLAP = 0.1
 def loops(scope: Scope, cluster_id: str) -> list[Loop]:
     """Return where computations of one user came one after another from the same line of code."""
     table = schema.computation
-    columns = ("frames", "user", "started_at", "stopped_at", "ended_at", "worker_seconds")
+    columns = ("user", "started_at", "stopped_at", "ended_at", "worker_seconds")
+    frame = last_entry(table.c.frames).label("frame")
     query = (
-        scope.select(table, *(table.c[name] for name in columns))
+        scope.select(table, *(table.c[name] for name in columns), frame)
         .where(table.c.cluster == cluster_id)
         .order_by(table.c.started_at.desc())
-        .limit(_MOST_COMPUTATIONS)
     )
-    rows = [row for row in reversed(scope.items(query)) if _end(row) is not None]
+    newest, _ = scope.first_items(query, _MOST_COMPUTATIONS)
+    rows = [row for row in reversed(newest) if _end(row) is not None]
     found = []
     for (line, _), some in groupby(rows, lambda row: (_line(row), row["user"])):
         if line is not None and (loop := _loop(line, [*some])) is not None:
@@ -60,8 +62,8 @@ def _loop(line: str, rows: list[Item]) -> Loop | None:
 
 def _line(row: Item) -> str | None:
     """Return the line of the user's code that asked for it, as ``file:line``."""
-    frames = row["frames"] or []
-    return f"{file_name(frames[-1]['file'])}:{frames[-1]['line']}" if frames else None
+    frame = row["frame"]
+    return None if frame is None else f"{file_name(frame['file'])}:{frame['line']}"
 
 
 def _end(row: Item) -> Any:

@@ -19,6 +19,9 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import code, computation
 from daskscope_service.retention.throttle import Step, Throttle
 
+#: Rows of computations that are read together.
+_AT_ONCE = 16
+
 _ONE = (code.c.workspace == bindparam("of"), code.c.hash == bindparam("one"))
 
 
@@ -52,12 +55,15 @@ def _without_named(
         if last is not None:
             query = query.where(tuple_(*key) > last)
         with engine.connect() as connection:
-            rows = connection.execute(query.order_by(*key).limit(pace.rows)).all()
-        if not rows:
+            # Frames may be large: a few rows are in memory at a time.
+            some = query.order_by(*key).limit(pace.rows).execution_options(yield_per=_AT_ONCE)
+            read = None
+            for cluster, id, frames in connection.execute(some):
+                unused.difference_update(frame.get("code") for frame in frames or ())
+                read = cluster, id
+        if read is None:
             return
-        for _, _, frames in rows:
-            unused.difference_update(frame.get("code") for frame in frames or ())
-        last = tuple(rows[-1][:2])
+        last = read
         yield Step(code.name, 0)
 
 

@@ -1,0 +1,41 @@
+"""The statements that calls were made in, read from the code that clusters sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from daskscope_service.db.schema import code
+from daskscope_service.db.scope import Item, Scope, read_in_parts
+from daskscope_service.insight.statement import statement_in
+
+#: A line of stored code: its hash, and the line in its file.
+Place = tuple[str, int]
+
+
+def statements_at(
+    scope: Scope, frames: Iterable[Item], most: int | None = None
+) -> dict[Place, str]:
+    """Return the statements at ``frames``, if their code is stored; cut after ``most`` characters.
+
+    Of the code, which may be large, only some is in memory at a time.
+    """
+    lines: dict[str, set[int]] = {}
+    for frame in frames:
+        if frame["code"] is not None:
+            lines.setdefault(frame["code"], set()).add(frame["line"])
+    found: dict[Place, str] = {}
+    for _, sources in read_in_parts(
+        sorted(lines),
+        lambda some: scope.items(scope.select(code).where(code.c.hash.in_(some))),
+    ):
+        for source in sources:
+            for line in lines[source["hash"]]:
+                statement = statement_in(source, line)
+                if statement is not None:
+                    found[source["hash"], line] = cut(statement, most)
+    return found
+
+
+def cut(text: str, most: int | None) -> str:
+    """Return ``text`` with at most so many characters."""
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
