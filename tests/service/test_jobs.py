@@ -48,6 +48,14 @@ def test_runs_of_one_call_are_one_job_and_its_usual_run_is_their_median(place: P
     assert "its other runs" in place.page(f"/clusters/{cluster}/computations/{run['id']}")
 
 
+def test_a_run_costs_no_more_than_its_cluster(place: Place) -> None:
+    # The cluster reports fewer thread-seconds than its run.
+    place.run(10, 1, worker_seconds={"busy": 1e12})
+    [job] = place.jobs(runs=1)
+    assert job["cost"] == pytest.approx(40)
+    place.page(f"/jobs/{job['id']}?measure=cost")
+
+
 def test_a_change_is_found_and_what_differs_since_is_marked(place: Place) -> None:
     newer = {
         "environment": make_cluster(

@@ -149,7 +149,10 @@ class Namer:
         key = (computation.c.cluster, computation.c.id)
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            return scope.items(among(scope.select(computation, *columns), key, keys))
+            rows = scope.items(among(scope.select(computation, *columns), key, keys))
+        for row in rows:  # they may be large
+            row["frames"] = (row["frames"] or [])[-_MOST_CALLS:]
+        return rows
 
     def _failed(self, name: str, row: Item, error: str) -> None:
         logger.error(
@@ -360,11 +363,11 @@ def _traits(scope: Scope, rows: Sequence[Item]) -> Iterator[_Known]:
     ids = sorted({row["cluster"] for row in rows})
     of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
     tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
-    frames = [(row["frames"] or [])[-_MOST_CALLS:] for row in rows]
-    statements = statements_at(scope, [frame for some in frames for frame in some])
-    for row, some in zip(rows, frames, strict=True):
+    statements = statements_at(scope, [frame for row in rows for frame in row["frames"]])
+    for row in rows:
         calls = [
-            Call(frame["file"], statements.get((frame["code"], frame["line"]))) for frame in some
+            Call(frame["file"], statements.get((frame["code"], frame["line"])))
+            for frame in row["frames"]
         ]
         traits = Traits(
             user=row["user"],
@@ -375,7 +378,7 @@ def _traits(scope: Scope, rows: Sequence[Item]) -> Iterator[_Known]:
         )
         waits = any(
             frame["code"] is not None and call.statement is None
-            for frame, call in zip(some, calls, strict=True)
+            for frame, call in zip(row["frames"], calls, strict=True)
         )
         yield _with_shape(scope, _Known(row, traits, waits))
 
