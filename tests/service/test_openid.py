@@ -592,17 +592,17 @@ def test_a_provider_that_answers_with_an_error_is_asked_again() -> None:
     broken = requests.Response()
     broken.status_code = 500
 
-    def ask(error: Exception) -> None:
+    def ask(error: Exception, says: str) -> None:
         def fail() -> None:
             raise error
 
-        with pytest.raises(OpenIDError):
+        with pytest.raises(OpenIDError, match=says):
             provider._ask(fail)
 
-    ask(requests.HTTPError(response=broken))
-    ask(TypeError("rubbish"))
+    ask(requests.HTTPError(response=broken), "answer is not valid: HTTPError")
+    ask(TypeError("rubbish"), "answer is not valid: TypeError")
     assert provider._ask(lambda: "an answer") == "an answer"
-    ask(requests.ConnectionError())
+    ask(requests.ReadTimeout(), "did not answer: ReadTimeout")
     with pytest.raises(OpenIDError, match="a moment ago"):
         provider._ask(lambda: "an answer")
 

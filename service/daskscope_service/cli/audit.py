@@ -14,7 +14,13 @@ from daskscope_service.cli.options import database, settings_options
 
 
 @click.command("audit")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="The most entries to show.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each entry.")
 @settings_options("data_dir", "database_url")
 def audit(limit: int, as_json: bool, **options: Any) -> None:

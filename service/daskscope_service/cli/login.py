@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     help="What the token may do: send data (ingest), read data (read), change data (admin). "
     "Repeat it for several.",
 )
-@click.option("--no-browser", is_flag=True, help="Only print the page's address; do not open it.")
+@click.option(
+    "--no-browser", is_flag=True, help="Only print the address of the page; do not open it."
+)
 def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
-    """Get a token for this machine, in a browser.
+    """Get a token for this machine, by signing in with a browser.
 
     The command stores the token and the service's address in Dask's configuration, where
     daskscope.register() and the commands that query the service find them.
@@ -34,15 +36,15 @@ def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
     \b
     For example:
       daskscope login --url https://monitor.example
-    On a machine without a browser; the page can be opened on any other:
+    On a machine without a browser (open the page on another machine):
       daskscope login --url https://monitor.example --no-browser
     For scripts that shut clusters down, or change the workspace's settings, in your name:
       daskscope login --scope read --scope admin
 
     A page of the service opens, where you sign in, choose a workspace, and allow it. The token is
     stored in daskscope.yaml in ~/.config/dask, or in the folder DASK_CONFIG; only you can read it.
-    That file belongs to this command: it is replaced as a whole, so keep other settings in another
-    file of that folder. A previous token stays valid: revoke it in the service's settings.
+    The command replaces that file as a whole, so keep other settings in another file of that
+    folder. A previous token stays valid: revoke it in the service's settings.
     """
     from daskscope.errors import DaskscopeError
     from daskscope.login import log_in, open_browser
@@ -50,8 +52,8 @@ def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
     def tell(invitation: Invitation) -> None:
         opened = not no_browser and open_browser(invitation.url)
         click.echo(f"{'Opened' if opened else 'Open'} {invitation.url}")
-        click.echo(f"and allow it there, if it shows the code {invitation.code}")
-        click.echo(f"Waiting, for at most {invitation.seconds / 60:.0f} min; Ctrl-C cancels …")
+        click.echo(f"and allow the login if the page shows the code {invitation.code}")
+        click.echo(f"Waiting for at most {invitation.seconds / 60:.0f} min; Ctrl-C cancels …")
 
     try:
         done = log_in(url, tell=tell, scopes=scopes)

@@ -56,7 +56,7 @@ def extra(name: str) -> Iterator[None]:
     except ImportError as error:  # Dask raises it itself where pandas or NumPy is missing
         if (error.name or "").startswith("daskscope"):
             raise
-        what = f"the package {error.name}" if error.name else "more packages than are here"
+        what = f"the package {error.name}" if error.name else "packages that are not installed"
         raise click.ClickException(f"this needs {what}: {install_with(name)}") from None
 
 
