@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -93,6 +93,7 @@ class Upsert:
             statement = statement.on_conflict_do_nothing(index_elements=key)
         compiled = statement.compile(dialect=engine.dialect, column_keys=list(self.columns))
         self._sql = str(compiled)
+        self._in_order = itemgetter(*self.columns)
         self._keeps_first = not replace
         self._key = itemgetter(*(self.columns.index(name) for name in key))
         self._version = None if unless_newer is None else self.columns.index(unless_newer)
@@ -121,6 +122,11 @@ class Upsert:
         ]
         if not self._in_columns and tuple(compiled.positiontup or ()) != self.columns:
             raise AssertionError(f"{table.name}: columns in another order than the table's")
+
+    def row(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the row of ``values``, which has one for each of ``columns``, for :meth:`run`."""
+        row: tuple[Any, ...] = self._in_order(values)
+        return row
 
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``: tuples in the order of ``columns``, JSON columns as JSON text.

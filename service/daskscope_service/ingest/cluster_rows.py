@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from daskscope.protocol import PRICED, Cluster, Heartbeat, Prices, Status
@@ -30,9 +32,6 @@ _REMEMBERED = 20_000
 
 _cluster = RowMaker(cluster)
 
-#: The place of the start in these rows.
-_STARTED_AT = [column.name for column in cluster.columns].index("started_at")
-
 
 def cluster_row(
     beat: Heartbeat, seq: int, workspace: str, token: str, now: float
@@ -42,6 +41,10 @@ def cluster_row(
     ``token`` is the id of the token that the heartbeat came with.
     """
     c, s = beat.cluster, beat.status
+    if c.started_at > now:
+        # A cluster has started before it reports. Otherwise one whose clock is ahead would be first
+        # in lists and in the overview until the service's clock has caught up.
+        beat = replace(beat, cluster=replace(c, started_at=now))  # type: ignore[type-var]
     given = {
         "workspace": workspace,
         "seq": seq,
@@ -53,10 +56,6 @@ def cluster_row(
         "token": token,
     }
     [row] = _cluster.rows([beat], given)
-    if c.started_at > now:
-        # A cluster has started before it reports. Otherwise one whose clock is ahead would be first
-        # in lists and in the overview until the service's clock has caught up.
-        row = (*row[:_STARTED_AT], now, *row[_STARTED_AT + 1 :])
     return row
 
 
@@ -77,15 +76,16 @@ class UsageUpsert(Upsert):
     """Writes rows of ``usage``, and removes stored sums that were computed without a late one."""
 
     def __init__(self, engine: Engine) -> None:
-        replace = [column.name for column in usage.columns if not column.primary_key]
-        super().__init__(engine, usage, replace=replace, unless_newer="seq")
+        replaced = [column.name for column in usage.columns if not column.primary_key]
+        super().__init__(engine, usage, replace=replaced, unless_newer="seq")
+        self._place = itemgetter(*map(self.columns.index, ("workspace", "day")))
 
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write ``rows``, as :meth:`Upsert.run`."""
         super().run(connection, rows)
         today = int(time.time() // _DAY)
         late: dict[str, int] = {}
-        for workspace, day, *_ in rows:
+        for workspace, day in map(self._place, rows):
             if day < today:
                 late[workspace] = min(day, late.get(workspace, day))
         for workspace, day in late.items():
@@ -103,8 +103,8 @@ class UsageDue:
     def __init__(self) -> None:
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def row(self, beat: Heartbeat, seq: int, workspace: str, now: float) -> tuple[Any, ...] | None:
-        """Return the row for the day of the heartbeat; None if it is not due.
+    def row(self, beat: Heartbeat, seq: int, workspace: str, now: float) -> dict[str, Any] | None:
+        """Return the row for the day of the heartbeat, by column; None if it is not due.
 
         The day is today if the cluster's clock is ahead. ``now`` is the service's clock, ``seq``
         orders heartbeats.
@@ -118,18 +118,28 @@ class UsageDue:
         recent = age == last_age or age - last_age < min(_LATEST, _OLDER_BY * last_age)
         if day == last_day and recent and s.stopped_at is None:
             return None
-        return (
-            workspace, day, c.id, seq, c.user, c.started_at, age,
-            sum(s.worker_seconds.values()), s.worker_seconds.get("idle", 0.0), s.cost, s.idle_cost,
-            None if c.prices is None else _prices(c.prices), s.gib_seconds, s.gpu_seconds,
-        )  # fmt: skip
+        return {
+            "workspace": workspace,
+            "day": day,
+            "cluster": c.id,
+            "seq": seq,
+            "user": c.user,
+            "started_at": c.started_at,
+            "up_seconds": age,
+            "thread_seconds": sum(s.worker_seconds.values()),
+            "idle_seconds": s.worker_seconds.get("idle", 0.0),
+            "cost": s.cost,
+            "idle_cost": s.idle_cost,
+            "prices": None if c.prices is None else _prices(c.prices),
+            "gib_seconds": s.gib_seconds,
+            "gpu_seconds": s.gpu_seconds,
+        }
 
-    def written(self, row: tuple[Any, ...]) -> None:
+    def written(self, row: Mapping[str, Any]) -> None:
         """Remember that ``row`` is in the database."""
-        workspace, day, cluster, _, _, _, age, *_ = row
         if len(self._written) >= _REMEMBERED:
             self._written.clear()  # this only means writing them once more
-        self._written[workspace, cluster] = (day, age)
+        self._written[row["workspace"], row["cluster"]] = (row["day"], row["up_seconds"])
 
 
 class Labels:

@@ -136,7 +136,7 @@ class _Delivery:
     corrected: Corrected | None
     labelled: bool
     named: set[str]
-    usage: tuple[Any, ...] | None
+    usage: dict[str, Any] | None
 
     def __init__(self, text: bytes, workspace: str, token: str, now: float) -> None:
         self.text = text
@@ -262,7 +262,7 @@ class BeatStore:
         of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
         rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.token, delivery.now)]}
         if usage is not None:
-            rows[self._usage] = [usage]
+            rows[self._usage] = [self._usage.row(usage)]
         given = {
             "workspace": workspace,
             "cluster": beat.cluster.id,
@@ -277,7 +277,7 @@ class BeatStore:
             if sent := getattr(beat, field):
                 rows[upsert] = maker.rows(sent, given)
         if notices := _notices(beat, workspace, delivery.now):
-            rows[self._notice] = notices
+            rows[self._notice] = list(map(self._notice.row, notices))
         return rows
 
     def _is_known(self, beat: Heartbeat, workspace: str) -> bool:
@@ -307,26 +307,33 @@ class BeatStore:
         )
 
 
-def _notices(beat: Heartbeat, workspace: str, now: float) -> list[tuple[Any, ...]]:
+def _notices(beat: Heartbeat, workspace: str, now: float) -> list[dict[str, Any]]:
     """Return the notices for notifications: of recent events, not those from an old spool."""
     id = beat.cluster.id
-    rows = [
-        (
-            workspace, failure_notice(id, c.id), "computation failed", id, now,
-            computation_failed(c, beat.cluster), f"/clusters/{id}/computations/{quote(c.id, '')}",
-        )
+    given = {"workspace": workspace, "cluster": id, "found_at": now}
+    failed = [
+        given
+        | {
+            "id": failure_notice(id, c.id),
+            "kind": "computation failed",
+            "sentence": computation_failed(c, beat.cluster),
+            "path": f"/clusters/{id}/computations/{quote(c.id, '')}",
+        }
         for c in beat.computations
         if c.status == "erred" and c.stopped_at is not None and c.stopped_at > now - _NEWS
-    ]  # fmt: skip
-    rows += [
-        (
-            workspace, loss_notice(id, w.id), "worker lost", id, now,
-            worker_lost(w, beat.cluster), f"/clusters/{id}",
-        )
+    ]
+    lost = [
+        given
+        | {
+            "id": loss_notice(id, w.id),
+            "kind": "worker lost",
+            "sentence": worker_lost(w, beat.cluster),
+            "path": f"/clusters/{id}",
+        }
         for w in beat.worker_losses
         if not w.expected and w.at > now - _NEWS
-    ]  # fmt: skip
-    return rows
+    ]
+    return failed + lost
 
 
 #: The tables of the rows in a heartbeat, by its fields.

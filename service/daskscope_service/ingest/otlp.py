@@ -82,7 +82,7 @@ class SpanStore:
                     if row is None:
                         rejected += 1
                     else:
-                        rows.append(row)
+                        rows.append(self._upsert.row(row))
         with self._writer.place():
             self._writer.write({self._upsert: rows})
         return Outcome(rejected, _REASON_OF_SPANS if rejected else "")
@@ -109,7 +109,7 @@ class LogStore:
                     if row is None:
                         rejected += 1
                     else:
-                        rows.append(row)
+                        rows.append(self._upsert.row(row))
         with self._writer.place():
             self._writer.write({self._upsert: rows})
         return Outcome(rejected, _REASON_OF_RECORDS if rejected else "")
@@ -165,7 +165,7 @@ def _object(attributes: Iterable[KeyValue]) -> dict[str, Any]:
     return {attribute.key: plain(attribute.value) for attribute in attributes}
 
 
-def _span_row(span: Span, workspace: str, cluster: str, latest: int) -> tuple[Any, ...] | None:
+def _span_row(span: Span, workspace: str, cluster: str, latest: int) -> dict[str, Any] | None:
     attributes = json(_object(span.attributes))
     fits = (
         (len(span.trace_id), len(span.span_id)) == (16, 8)
@@ -177,23 +177,23 @@ def _span_row(span: Span, workspace: str, cluster: str, latest: int) -> tuple[An
     )
     if not fits:
         return None
-    return (
-        workspace,
-        span.trace_id.hex(),
-        span.span_id.hex(),
-        span.parent_span_id.hex() or None,
-        cluster,
-        without_nul(span.name),
-        span.start_time_unix_nano / 1e9,
-        span.end_time_unix_nano / 1e9,
-        _STATUS.get(span.status.code, "unset"),
-        attributes,
-    )
+    return {
+        "workspace": workspace,
+        "trace_id": span.trace_id.hex(),
+        "span_id": span.span_id.hex(),
+        "parent_span_id": span.parent_span_id.hex() or None,
+        "cluster": cluster,
+        "name": without_nul(span.name),
+        "started_at": span.start_time_unix_nano / 1e9,
+        "stopped_at": span.end_time_unix_nano / 1e9,
+        "status": _STATUS.get(span.status.code, "unset"),
+        "attributes": attributes,
+    }
 
 
 def _log_row(
     record: LogRecord, workspace: str, cluster: str, keyed: Callable[[str], str], latest: int
-) -> tuple[Any, ...] | None:
+) -> dict[str, Any] | None:
     attributes = _object(record.attributes)
     at = record.time_unix_nano or record.observed_time_unix_nano
     body, attributes_text = text(record.body), json(attributes)
@@ -208,18 +208,18 @@ def _log_row(
     if not fits:
         return None
     content = cluster.encode() + b"\n" + record.SerializeToString(deterministic=True)
-    return (
-        workspace,
-        keyed(hashlib.sha256(content).hexdigest()),
-        cluster,
-        at / 1e9,
-        record.severity_number,
-        event,
-        body,
-        attributes_text,
-        record.trace_id.hex() or None,
-        record.span_id.hex() or None,
-    )
+    return {
+        "workspace": workspace,
+        "id": keyed(hashlib.sha256(content).hexdigest()),
+        "cluster": cluster,
+        "at": at / 1e9,
+        "severity": record.severity_number,
+        "event_name": event,
+        "body": body,
+        "attributes": attributes_text,
+        "trace_id": record.trace_id.hex() or None,
+        "span_id": record.span_id.hex() or None,
+    }
 
 
 def _upsert(engine: Engine, table: Table) -> Upsert:
