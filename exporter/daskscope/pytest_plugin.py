@@ -6,7 +6,7 @@ pytest imports it wherever daskscope is installed, so Dask is imported only for 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,11 +67,10 @@ if pytest.version_tuple >= (8,):
         from daskscope.spending import Holding
 
         holding = Holding(limits)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(holding.give_up)
             result = yield
-        except BaseException:
-            holding.give_up()
-            raise
+            on_failure.pop_all()
         try:
             holding.end()
         except DaskscopeError as error:

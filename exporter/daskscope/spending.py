@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Overdue
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,11 +87,10 @@ class Limits:
 def held_to(limits: Limits) -> Iterator[Spent]:
     """Raise where what runs in the block takes more than ``limits``, as :meth:`Holding.end`."""
     holding = Holding(limits)
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(holding.give_up)
         yield holding.spent
-    except BaseException:
-        holding.give_up()
-        raise
+        on_failure.pop_all()
     holding.end()
 
 
