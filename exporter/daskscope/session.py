@@ -36,7 +36,7 @@ from daskscope.observe.observer import Observer
 from daskscope.observe.snapshot import Observed, weight
 from daskscope.observe.workers.cpu import watch_processes
 from daskscope.observe.workers.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
-from daskscope.observe.workers.profile import Window
+from daskscope.observe.workers.sample_weights import Window
 from daskscope.observe.workers.shutdown_hook import ShutdownHook
 from daskscope.otlp.emitter import Emitter
 from daskscope.otlp.environment import OTLPEnvironment, disabled_by_environment

@@ -18,6 +18,7 @@ from tests.patience import wait_until
 def _state(cluster: LocalCluster) -> dict[str, Any]:
     """Return all that daskscope could have changed."""
     scheduler, (worker,) = cluster.scheduler, cluster.workers.values()
+    assert scheduler is not None
     return {
         "plugins": dict(scheduler.plugins),
         "worker plugins": set(scheduler.worker_plugins),

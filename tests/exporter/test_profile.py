@@ -30,7 +30,8 @@ from daskscope.observe.naming import OWN_KEY, Naming
 from daskscope.observe.workers import call_tree
 from daskscope.observe.workers import profile as profile_module
 from daskscope.observe.workers.call_tree import CallTree
-from daskscope.observe.workers.profile import Computed, Profiles, Window
+from daskscope.observe.workers.profile import Computed, Profiles
+from daskscope.observe.workers.sample_weights import Window
 from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
@@ -481,7 +482,8 @@ import asyncio, gc, logging, resource
 from collections import Counter
 from distributed import Scheduler
 from daskscope.observe.naming import Naming
-from daskscope.observe.workers.profile import Profiles, Window
+from daskscope.observe.workers.profile import Profiles
+from daskscope.observe.workers.sample_weights import Window
 logging.disable(logging.INFO)  # Dask says that it starts
 async def make():
     scheduler, drops = Scheduler(dashboard_address=":0"), Counter()
@@ -582,7 +584,7 @@ def estimate(cluster: LocalCluster) -> Estimate:
     assert cluster.scheduler is not None
     drops = Counter[str]()
     profiles = Profiles(cluster.scheduler, Naming(drops), first=1.0, interval=1.0, drops=drops)
-    every = profiles._sampled_every
+    every = profiles._weights._sampled_every
     windows = count()
 
     def estimate(
@@ -597,7 +599,7 @@ def estimate(cluster: LocalCluster) -> Estimate:
         started_at = next(windows) + after
         window = Window(started_at, started_at + 1.0, threads, 2, busy, leaving=False)
         samples = Counter({name: round(took / every) for name, took in seen.items()})
-        return profiles._estimate(samples, window, read or threads, hurried=hurried)
+        return profiles._weights.estimate(samples, window, read or threads, hurried=hurried)
 
     return estimate
 

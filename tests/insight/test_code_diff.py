@@ -16,8 +16,8 @@ _TEXTS = st.lists(st.sampled_from(["", "x = 1", "y = 2", "    return x", "f(x)"]
 @given(_TEXTS, _TEXTS)
 def test_a_diff_is_that_of_python(before: list[str], after: list[str]) -> None:
     texts = "\n".join(before), "\n".join(after)
-    lines = [text.splitlines() for text in texts]
-    expected = difflib.unified_diff(*lines, "first run", "second run", lineterm="")
+    a, b = (text.splitlines() for text in texts)
+    expected = difflib.unified_diff(a, b, "first run", "second run", lineterm="")
 
     assert CodeDiffer().diff(*texts) == list(expected)
 

@@ -152,7 +152,7 @@ def test_groups_of_one_prefix_that_need_very_many_others_are_joined_in_one_look_
 
         def __eq__(self, other: object) -> bool:
             Name.compared += 1
-            return str.__eq__(self, other)  # type: ignore[arg-type]
+            return str.__eq__(self, other)
 
         __hash__ = str.__hash__
 

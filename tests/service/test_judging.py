@@ -225,8 +225,8 @@ def test_a_workspace_with_much_to_name_leaves_others_their_turn(
     table = schema.computation
     named = select(table.c.workspace, func.count().label("named")).where(table.c.job.is_not(None))
     with place.engine.connect() as connection:
-        rows = connection.execute(named.group_by(table.c.workspace)).all()
-    counts = {row.workspace: row.named for row in rows}
+        found = connection.execute(named.group_by(table.c.workspace)).all()
+    counts = {row.workspace: row.named for row in found}
     assert 0 < counts["a-first"] < 100
     assert counts["b-second"] == 1
 

@@ -47,7 +47,8 @@ from daskscope.observe.workers.activities import Activities
 from daskscope.observe.workers.beats import WorkerBeats
 from daskscope.observe.workers.losses import Losses
 from daskscope.observe.workers.metrics import BytesMoved, WorkerMetrics
-from daskscope.observe.workers.profile import Profiles, Window
+from daskscope.observe.workers.profile import Profiles
+from daskscope.observe.workers.sample_weights import Window
 from daskscope.observe.workers.workers import Workers
 from daskscope.task_context import without_carried
 

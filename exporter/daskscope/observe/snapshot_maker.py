@@ -22,7 +22,8 @@ from daskscope.observe.tasks.prefixes import Prefixes
 from daskscope.observe.workers.activities import Activities
 from daskscope.observe.workers.losses import Losses
 from daskscope.observe.workers.metrics import WorkerMetrics
-from daskscope.observe.workers.profile import Computed, Profiles, Window
+from daskscope.observe.workers.profile import Computed, Profiles
+from daskscope.observe.workers.sample_weights import Window
 from daskscope.observe.workers.workers import Workers
 
 #: Task group rows in the snapshot with the totals, and in each part that follows it. Between the

@@ -1,9 +1,7 @@
 """Finds which job each computation is a run of, and sums jobs up: in the background.
 
-A heartbeat names a computation before its code and its task groups have arrived, so its job is
-found a little later. ``job_due_at`` says when to look: a heartbeat sets it, once more at the end.
-Computations of earlier versions are due as well. Of all processes that share a database, one at a
-time looks.
+A heartbeat names a computation before its code and its groups have arrived; ``job_due_at`` says
+when to look. Of all processes that share a database, one at a time looks.
 """
 
 from __future__ import annotations
