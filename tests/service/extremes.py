@@ -10,6 +10,7 @@ import dataclasses
 import time
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -73,7 +74,52 @@ def _values(kind: Any, wide: bool) -> st.SearchStrategy[Any]:
     return _numbers(inner, bounds, wide)
 
 
+def one_extreme(value: Any, kind: Any = Heartbeat, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what differs from ``value`` in one field, which is at its bounds, and which that is.
+
+    Of rows, the first one differs.
+    """
+    inner, bounds = notes_in(kind)
+    origin, arguments = typing.get_origin(inner), typing.get_args(inner)
+    if origin in (types.UnionType, typing.Union):
+        yield f"{path} none", None
+        if value is not None:
+            [inner] = [one for one in arguments if one is not type(None)]
+            yield from one_extreme(value, inner, path)
+    elif dataclasses.is_dataclass(inner):
+        for name, hint in fields_of(typing.cast(type, inner)).items():
+            if (inner, name) not in _TOGETHER and (inner, name) != (protocol.Code, "hash"):
+                for what, other in one_extreme(getattr(value, name), hint, f"{path}.{name}"):
+                    yield what, dataclasses.replace(value, **{name: other})
+    elif origin is Literal:
+        yield from ((f"{path} {one}", one) for one in arguments if one != value)
+    elif inner is bool:
+        yield f"{path} {not value}", not value
+    elif inner is str:
+        most = next(bound.most for bound in bounds if isinstance(bound, Length))
+        yield from ((f"{path} {text[:9]!r}", text) for text in ("", "\uffff" * most))
+    elif origin is dict:
+        yield f"{path} empty", {}
+        for key, one in value.items():
+            for what, other in one_extreme(one, arguments[1], f"{path}[{key}]"):
+                yield what, {**value, key: other}
+        # Their sums, too, are at a bound.
+        for what, other in one_extreme(one, arguments[1], f"{path}[all]") if value else ():
+            yield what, dict.fromkeys(value, other)
+    elif origin is tuple:
+        yield f"{path} empty", ()
+        for what, other in one_extreme(value[0], arguments[0], path) if value else ():
+            yield what, (other, *value[1:])
+    else:
+        some = _extremes(inner, bounds, wide=False)
+        yield from ((f"{path} {one!r}", one) for one in {some[0], some[1], some[-1]})
+
+
 def _numbers(kind: type, bounds: tuple[Any, ...], wide: bool) -> st.SearchStrategy[Any]:
+    return st.sampled_from(_extremes(kind, bounds, wide))
+
+
+def _extremes(kind: type, bounds: tuple[Any, ...], wide: bool) -> list[Any]:
     [bound] = bounds
     some: tuple[float, ...]
     if isinstance(bound, Moment):
@@ -84,10 +130,10 @@ def _numbers(kind: type, bounds: tuple[Any, ...], wide: bool) -> st.SearchStrate
         assert isinstance(bound, Between)
         some = (bound.least, bound.most, min(bound.least + 1, bound.most))
         if kind is float and bound.least <= 0.0:
-            some += (5e-324, 1e-300)  # what divides by them is beyond all bounds
+            some += (1e-300, 5e-324)  # what divides by them is beyond all bounds
         if wide:
             some = (-(2**63), 2**63 - 1, 1, 0) if kind is int else (-1e15, 1e15, 1.0, 0.0)
-    return st.sampled_from([kind(number) for number in some])
+    return [kind(number) for number in some]
 
 
 def _rows(kind: type, wide: bool) -> st.SearchStrategy[Any]:

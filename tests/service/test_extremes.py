@@ -5,10 +5,15 @@ All addresses are those of the application's own map of routes, and what its pag
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import re
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from html import unescape
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +21,32 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import HealthCheck, Phase, given, settings
-from sqlalchemy import Engine, event, update
+from sqlalchemy import Engine, event, select, update
 
 from daskscope import names
-from daskscope.protocol import MAX_COUNT, Heartbeat, encode
+from daskscope.protocol import MAX_COUNT, Heartbeat, Prices, encode
 from daskscope_service.accounts import sessions, tokens
 from daskscope_service.application import close_app, create_app
+from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import engine as database
 from daskscope_service.db import schema
 from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.db.rows import select_in
+from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.ingest import heartbeat
 from daskscope_service.ingest.correction import Corrected
+from daskscope_service.jobs.namer import Namer
+from daskscope_service.notifications import due_notices
+from daskscope_service.periodic import Lease
 from daskscope_service.queries.cluster_filter import SORTS
+from daskscope_service.retention.rounds import run_round
+from daskscope_service.retention.throttle import Throttle
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
-from tests.patience import PATIENCE
+from daskscope_service.telemetry.store import SeriesStore
+from tests.patience import PATIENCE, wait_until
 from tests.service.beats import (
+    full_beat,
     make_beat,
     make_cluster,
     make_computation,
@@ -42,7 +56,7 @@ from tests.service.beats import (
 )
 from tests.service.conftest import NewDatabase
 from tests.service.extreme_telemetry import telemetry
-from tests.service.extremes import CLUSTERS, COMPUTATIONS, FINGERPRINT, PROFILE, beats
+from tests.service.extremes import CLUSTERS, COMPUTATIONS, FINGERPRINT, PROFILE, beats, one_extreme
 from tests.service.pages import words
 
 #: Addresses that tell nothing of what clusters sent, and change who is signed in or ask elsewhere.
@@ -194,6 +208,119 @@ def test_every_page_answers_whatever_was_stored_before_there_were_bounds(
     app: Flask, monkeypatch: pytest.MonkeyPatch, first: Heartbeat, second: Heartbeat, bodies: Bodies
 ) -> None:
     check_stored_before(app, monkeypatch, first, second, bodies)
+
+
+def base(n: int) -> Heartbeat:
+    """Return a full beat of a cluster of its own, whose computation has passed."""
+    id, began = f"run-{n}", time.time() - 7200 + n
+    beat = full_beat(make_cluster(f"cluster-{n}", prices=Prices("USD", {"thread": 0.06})))
+    [run], groups = beat.computations, beat.task_groups
+    run = dataclasses.replace(
+        run,
+        id=id,
+        status="finished",
+        started_at=began,
+        began_at=began + 1,
+        mostly_done_at=began + 9,
+        ended_at=began + 10,
+        stopped_at=began + 10,
+        completed=100,
+        erred=0,
+        states={"memory": 100},
+        annotations={"job": f"job {n // 100}"},
+    )
+    return dataclasses.replace(
+        beat,
+        computations=(run,),
+        task_groups=tuple(dataclasses.replace(one, computation=id) for one in groups),
+    )
+
+
+def not_finite(value: Any) -> bool:
+    """Return whether a number in a value of a row is infinite or none."""
+    if isinstance(value, Mapping):
+        return any(map(not_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(not_finite, value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def check_background(app: Flask, caplog: pytest.LogCaptureFixture, chosen: str) -> None:
+    """Check jobs, comparisons and background work with beats of one extreme whose name fits."""
+    some = [index for index, (what, _) in enumerate(one_extreme(base(0))) if chosen in what]
+    beats = [next(islice(one_extreme(base(n)), index, None)) for n, index in enumerate(some)]
+    which = [what for what, _ in beats]
+    usual = len(which)
+    client = sent(app, base(usual), *(beat for _, beat in beats), bodies={})
+    opened, series = services(app).engine, services(app).series
+    work(opened, series)
+    wrong = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    with opened.connect() as connection:
+        for table in (schema.job, schema.finding, schema.usage_sum, schema.notice):
+            for row in connection.execute(select(table)).mappings():
+                if not_finite(dict(row)):
+                    wrong.append(f"{table.name}: {dict(row)}")
+    jobs: Any = client.get("/api/v1/jobs?limit=1000").json
+    asked = ["/jobs", "/jobs?sort=cost", "/jobs.csv", "/api/v1/jobs?sort=cost"]
+    for job in jobs["items"]:
+        one = job["id"]
+        asked += [f"/jobs/{one}", f"/jobs/{one}?measure=cost", f"/api/v1/jobs/{one}"]
+        asked += [f"/api/v1/runs/{one}"]
+    for n, what in enumerate(which):
+        if ".computations " not in what:  # else it has none
+            pair = f"comparisons?a=run-{usual}&b=run-{n}"
+            asked += [f"/{pair}", f"/api/v1/{pair}"]
+    for address in asked:
+        answer = client.get(address)
+        if answer.status_code != 200:
+            wrong.append(f"{address}: {answer.status_code}")
+        elif answer.mimetype == "application/json":
+            json.loads(answer.text, parse_constant=refused)
+    assert sum(job["runs"] for job in jobs["items"]) > 0.9 * usual
+    lease = Lease(opened, "test")
+    assert lease.take()
+    run_round(opened, lease, Throttle(1.0))
+    lease.give_back(done=True)
+    assert wrong == [], which
+
+
+def test_next_to_nothing_in_one_field_spoils_no_job_comparison_or_work_in_the_background(
+    app: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_background(app, caplog, "5e-324")
+
+
+@pytest.mark.slow
+def test_no_value_of_one_field_spoils_a_job_a_comparison_or_work_in_the_background(
+    app: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_background(app, caplog, "")
+
+
+def work(engine: Engine, series: SeriesStore) -> None:
+    """Do what services do in the background."""
+    namer, evaluator = Namer(engine, 60.0), Evaluator(engine, series, 60.0, lambda: False)
+    table = schema.computation
+
+    def is_done() -> bool:
+        namer.round()
+        evaluator.round()
+        soon = time.time() - 1
+        due = select(table.c.id).where((table.c.job_due_at < soon) | (table.c.judge_at < soon))
+        jobs = select(schema.job.c.id).where(schema.job.c.due_at < soon)
+        with engine.connect() as connection:
+            return not [*connection.execute(due), *connection.execute(jobs)]
+
+    assert wait_until(is_done)
+    sum_up(engine)
+    with engine.connect() as connection:
+        workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
+    for name in workspaces:
+        due_notices.find(engine, name, 60.0, listens=True)
 
 
 def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:
