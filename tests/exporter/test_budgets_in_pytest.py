@@ -21,7 +21,7 @@ def client():
             yield client
 """
 
-_TESTS = """
+_TESTS = r"""
 import time
 import pytest
 from dask.delayed import delayed
