@@ -203,7 +203,7 @@ def test_a_waterfall_of_too_much_keeps_what_failed_and_what_took_longest() -> No
         "status": "erred",
         "lost_runs": 0,
     }
-    fall = waterfall(computation, Trace((*above, *runs)))
+    fall = waterfall(computation, [], Trace((*above, *runs)))
     assert len(fall.rows) == MOST_DRAWN
     assert (fall.others, fall.waiting) == (20, 1)
     assert fall.rows[0].name == "g-0"
@@ -227,16 +227,15 @@ def test_a_waterfall_has_the_groups_whose_runs_all_ended_with_their_workers() ->
         "duration": 20.0,
         "status": "erred",
         "lost_runs": 5,
-        "lost_workers": [{"tasks": {"again": 1}}],
     }
-    fall = waterfall(computation, Trace())
+    fall = waterfall(computation, [{"tasks": {"again": 1}}], Trace())
     assert [(row.name, row.died, row.bar.x, row.bar.width) for row in fall.rows] == [
         ("grow-1", True, 0.0, 100.0),
         ("grow-2", True, 0.0, 100.0),
     ]
     assert fall.waiting == 1
     # Without a worker that it lost, nothing is known to have run.
-    assert waterfall(computation | {"lost_runs": 0, "lost_workers": []}, Trace()).rows == []
+    assert waterfall(computation | {"lost_runs": 0}, [], Trace()).rows == []
 
 
 # --- the page -------------------------------------------------------------------------------------

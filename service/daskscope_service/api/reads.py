@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import asdict
-from typing import Any
 
 from flask import Blueprint, current_app, g, request
 
@@ -13,14 +12,15 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.costs.spending import first_monday
 from daskscope_service.costs.usage import list_usage
-from daskscope_service.db.scope import Item, Page, reading
+from daskscope_service.db.scope import Item, reading
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
+from daskscope_service.insight.views import ClusterView, ComputationView
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
 from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
 from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
-from daskscope_service.queries.findings import add_to_cluster, add_to_computation
+from daskscope_service.queries.findings import explain_cluster, explain_computation
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.services import services
 from daskscope_service.telemetry.store import Unavailable, rate
@@ -40,7 +40,7 @@ from daskscope_service.web.parameters import (
     required,
     selection,
 )
-from daskscope_service.web.representation import away, page_answer, page_url
+from daskscope_service.web.representation import as_item, away, page_answer, page_url
 
 blueprint = Blueprint("reads", __name__, url_prefix="/api/v1")
 
@@ -107,8 +107,7 @@ def clusters() -> Item:
     """Answer with clusters by the time they started."""
     which, rule = selection(beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
-        page = list_clusters(scope, which, rule)
-        return page_answer(_with_url(page, "cluster", cluster_id="id"))
+        return page_answer(list_clusters(scope, which, rule), _cluster_url)
 
 
 @blueprint.get("/clusters/<cluster_id>")
@@ -118,12 +117,14 @@ def cluster(cluster_id: str) -> Item:
     """Answer with one cluster: workers that left it, its threads' time, and what stands out."""
     with reading() as scope:
         found = one_cluster(scope, cluster_id)
-        found["worker_losses"] = list_worker_losses(scope, cluster_id)
-        found["shutdowns"] = list_shutdowns(scope, cluster_id)
-        found["activities"] = list_activities(scope, cluster_id)
-        add_to_cluster(scope, services().series, found)
-        _add_url(found, "cluster", cluster_id="id")
-        return found
+        return {
+            **as_item(found),
+            "worker_losses": list_worker_losses(scope, cluster_id),
+            "shutdowns": list_shutdowns(scope, cluster_id),
+            "activities": list_activities(scope, cluster_id),
+            **as_item(explain_cluster(scope, services().series, found)),
+            "url": _cluster_url(found),
+        }
 
 
 @blueprint.get("/clusters/<cluster_id>/computations")
@@ -134,7 +135,7 @@ def cluster_computations(cluster_id: str) -> Item:
     which, rule = selection(cluster=cluster_id, beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
         one_cluster(scope, cluster_id)
-        return _computations(list_computations(scope, which, rule))
+        return page_answer(list_computations(scope, which, rule), _computation_url)
 
 
 @blueprint.get("/computations")
@@ -144,7 +145,7 @@ def computations() -> Item:
     """Answer with computations of all clusters by the time they started."""
     which, rule = selection(beside=(FINDING.name,)), asked_rule()
     with reading() as scope:
-        return _computations(list_computations(scope, which, rule))
+        return page_answer(list_computations(scope, which, rule), _computation_url)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")
@@ -154,9 +155,8 @@ def computation(cluster_id: str, computation_id: str) -> Item:
     """Answer with one computation: its task groups, failures, code, and what stands out."""
     with reading() as scope:
         found = one_computation(scope, cluster_id, computation_id)
-        add_to_computation(scope, services().series, found)
-        _add_url(found, "computation", cluster_id="cluster", computation_id="id")
-        return found
+        explained = explain_computation(scope, services().series, found)
+        return {**as_item(found), **as_item(explained), "url": _computation_url(found)}
 
 
 @blueprint.get("/exceptions")
@@ -166,8 +166,7 @@ def exceptions() -> Item:
     """Answer with groups of equal failures, by default by the time they were last seen."""
     which, sort = selection(beside=(_SORT.name,)), one_of(_SORT.name, tuple(SORTS))
     with reading() as scope:
-        page = list_exceptions(scope, which, sort)
-        return page_answer(_with_url(page, "exception", fingerprint="fingerprint"))
+        return page_answer(list_exceptions(scope, which, sort), _exception_url)
 
 
 @blueprint.get("/exceptions/<fingerprint>")
@@ -177,8 +176,7 @@ def exception(fingerprint: str) -> Item:
     """Answer with one group of equal failures and its newest samples."""
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-        _add_url(found, "exception", fingerprint="fingerprint")
-        return found
+        return found | {"url": _exception_url(found)}
 
 
 @blueprint.get("/events")
@@ -274,16 +272,17 @@ def series() -> Item:
     return {"items": [asdict(rate(line) if as_rate else line) for line in lines]}
 
 
-def _computations(found: Page) -> Item:
-    return page_answer(_with_url(found, "computation", cluster_id="cluster", computation_id="id"))
+def _cluster_url(found: ClusterView) -> str:
+    return _url("cluster", cluster_id=found.id)
 
 
-def _with_url(found: Page, endpoint: str, **fields: str) -> Page:
-    for item in found.items:
-        _add_url(item, endpoint, **fields)
-    return found
+def _computation_url(found: ComputationView) -> str:
+    return _url("computation", cluster_id=found.cluster, computation_id=found.id)
 
 
-def _add_url(item: dict[str, Any], endpoint: str, **fields: str) -> None:
-    values = {name: item[field] for name, field in fields.items()}
-    item["url"] = page_url(current_app.config["SETTINGS"], endpoint, **values)
+def _exception_url(found: Item) -> str:
+    return _url("exception", fingerprint=found["fingerprint"])
+
+
+def _url(endpoint: str, **values: str) -> str:
+    return page_url(current_app.config["SETTINGS"], endpoint, **values)

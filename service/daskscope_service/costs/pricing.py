@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, func
@@ -15,6 +16,7 @@ from daskscope.protocol import NO_CURRENCY
 from daskscope_service.costs.prices import WorkspacePrices, prices_of
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.verdict import cluster_seconds
 
 _HOUR = 3600.0
 
@@ -47,42 +49,43 @@ def cost(prices: WorkspacePrices) -> ColumnElement[Any]:
     return func.coalesce(cluster.c.cost, estimated)
 
 
-def price_clusters(scope: Scope, items: list[Item]) -> list[Item]:
-    """Give a cost to those ``items`` that have none; each is a cluster with its ``duration``.
+def price_clusters(scope: Scope, rows: Iterable[Item]) -> list[Item]:
+    """Return ``rows`` of clusters with their ``duration``, and with a cost where they have none.
 
     Each gets ``price_source``: "cluster", "workspace" or "list", for whoever has set its
     ``prices``; None if it has none.
     """
     prices = prices_of(scope.connection, scope.workspace)
-    for item in items:
-        seconds = item["worker_seconds"]
-        _price(prices, item, item["duration"], sum(seconds.values()), seconds.get("idle", 0.0))
-    return items
+    priced = []
+    for row in rows:
+        seconds, duration = row["worker_seconds"], cluster_seconds(row)
+        threads, idle = sum(seconds.values()), seconds.get("idle", 0.0)
+        priced.append(row | _priced(prices, row, duration, threads, idle) | {"duration": duration})
+    return priced
 
 
-def price_usage(scope: Scope, items: list[Item]) -> list[Item]:
+def price_usage(scope: Scope, items: Iterable[Item]) -> list[Item]:
     """Do as :func:`price_clusters`, for items of :mod:`~daskscope_service.costs.usage`."""
     prices = prices_of(scope.connection, scope.workspace)
-    for item in items:
-        _price(prices, item, item["up_seconds"], item["thread_seconds"], item["idle_seconds"])
-    return items
+    of_threads = ("up_seconds", "thread_seconds", "idle_seconds")
+    return [item | _priced(prices, item, *(item[name] for name in of_threads)) for item in items]
 
 
-def _price(prices: WorkspacePrices, item: Item, up: float, threads: float, idle: float) -> None:
-    own = item["prices"]
-    item["price_source"] = None if own is None else "cluster"
-    if own is not None and own["currency"] == NO_CURRENCY:  # its settings ask for no costs
-        item["prices"] = item["price_source"] = item["cost"] = item["idle_cost"] = None
-        return
-    if own is None or item["cost"] is None:
-        item["cost"] = item["idle_cost"] = None  # its currency is not known, or its cost is not
-    if own is not None or not prices.per_hour:
-        return
-    item["price_source"] = prices.source
-    item["prices"] = {"currency": prices.currency, "per_hour": dict(prices.per_hour)}
-    per_hour = prices.per_hour
+def _priced(prices: WorkspacePrices, row: Item, up: float, threads: float, idle: float) -> Item:
+    """Return what changes of ``row`` by its prices."""
+    own, per_hour = row["prices"], prices.per_hour
+    if own is not None and own["currency"] != NO_CURRENCY:
+        # The share of an unknown cost is unknown, too.
+        idle_cost = None if row["cost"] is None else row["idle_cost"]
+        return {"price_source": "cluster", "idle_cost": idle_cost}
+    if own is not None or not per_hour:  # its settings ask for no costs, or its currency is unknown
+        return dict.fromkeys(("prices", "price_source", "cost", "idle_cost"))
     # An older plugin reports no memory and no GPUs: these do not count.
-    seconds = {"thread": threads, "gib": item["gib_seconds"], "gpu": item["gpu_seconds"]}
+    seconds = {"thread": threads, "gib": row["gib_seconds"], "gpu": row["gpu_seconds"]}
     by_size = sum((seconds[what] or 0.0) * per_hour.get(what, 0.0) / _HOUR for what in _SECONDS)
-    item["cost"] = by_size + per_hour.get("cluster", 0.0) / _HOUR * up
-    item["idle_cost"] = by_size * idle / threads if threads else 0.0
+    return {
+        "prices": {"currency": prices.currency, "per_hour": dict(per_hour)},
+        "price_source": prices.source,
+        "cost": by_size + per_hour.get("cluster", 0.0) / _HOUR * up,
+        "idle_cost": by_size * idle / threads if threads else 0.0,
+    }

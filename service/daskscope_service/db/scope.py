@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from flask import current_app, g, request
@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
+from daskscope_service.db.readable import Item as Item
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
@@ -51,11 +52,12 @@ _weighed = msgspec.json.Encoder(enc_hook=str).encode
 _NO_CODE = frozenset({"message"})
 _LEFT_OUT = Unreadable("left out of this report")
 
-Item = dict[str, Any]
 Key = TypeVar("Key")
 #: The position of a row in a list: its time, its id and, if ids are unique only within a cluster,
 #: the cluster's id.
 Position = tuple[float, str, str]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ def read_in_parts(
 
 def rows_in_order(
     scope: Scope, query: Select[Any], id: str, places: Sequence[tuple[float, str]], limit: int
-) -> Page:
+) -> Page[Item]:
     """Return the rows of ``query`` at ``places``, each a time or other number and an id, as a page.
 
     ``id`` is the name of the column of the ids. There is one place more than ``limit`` if the list
@@ -250,10 +252,10 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[T]):
     """Some rows of a list, and the position after which it goes on, or None at its end."""
 
-    items: list[Item]
+    items: list[T]
     next: Position | None
 
 
@@ -264,7 +266,7 @@ def page(
     at: ColumnElement[Any],
     id: str,
     cluster: str | None = None,
-) -> Page:
+) -> Page[Item]:
     """Return a page of ``query``, newest first by ``at``, then by the columns ``id``, ``cluster``.
 
     ``query`` must select them under the names of their columns. Together they identify each row, so
@@ -283,7 +285,7 @@ def page(
 
 def first_page(
     scope: Scope, query: Select[Any], limit: int, at: str, id: str, cluster: str | None = None
-) -> Page:
+) -> Page[Item]:
     """Return the first rows of ``query``, ``limit`` at most, and where the list goes on.
 
     ``at``, ``id`` and ``cluster`` are the names of the columns by which ``query`` is sorted.
@@ -292,7 +294,7 @@ def first_page(
     return Page(items, _position(items[-1], at, id, cluster) if more else None)
 
 
-def cut(items: list[Item], limit: int, at: str, id: str) -> Page:
+def cut(items: list[Item], limit: int, at: str, id: str) -> Page[Item]:
     """Return the first ``limit`` of ``items``, of which the caller has queried one more."""
     if len(items) <= limit:
         return Page(items, None)

@@ -11,19 +11,21 @@ from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, Scope, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.insight.findings.finding import SEVERITIES
+from daskscope_service.insight.views import ComputationView
 from daskscope_service.queries.clusters import find_cluster
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.findings import (
-    add_to_cluster,
-    add_to_computation,
+    Explained,
     cluster_of,
+    explain_cluster,
+    explain_computation,
     list_findings,
 )
 from daskscope_service.services import services
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, Parameter, one_of, selection
 from daskscope_service.web.problems import Problem
-from daskscope_service.web.representation import page_answer, page_url
+from daskscope_service.web.representation import as_item, page_answer, page_url
 
 blueprint = Blueprint("findings", __name__, url_prefix="/api/v1")
 
@@ -60,27 +62,32 @@ def why(subject_id: str) -> Item:
     with reading() as scope:
         found = find_cluster(scope, subject_id)
         if found is not None:
-            add_to_cluster(scope, store, found)
-            return _explanation(found, "cluster", found["id"], None)
-        found = _computation(scope, subject_id)
-        if found is None:
+            explained = explain_cluster(scope, store, found)
+            return _explanation(found.status, explained, "cluster", found.id, None)
+        computation = _computation(scope, subject_id)
+        if computation is None:
             raise Problem(
                 status=404,
                 title="Not found",
                 detail=f"This workspace has no cluster and no computation {subject_id!r}.",
             )
-        add_to_computation(scope, store, found)
-        return _explanation(found, "computation", found["cluster"], found["id"])
+        explained = explain_computation(scope, store, computation)
+        return _explanation(
+            computation.status, explained, "computation", computation.cluster, computation.id
+        )
 
 
-def _computation(scope: Scope, id: str) -> Item | None:
+def _computation(scope: Scope, id: str) -> ComputationView | None:
     where = cluster_of(scope, id)
     return None if where is None else one_computation(scope, where, id)
 
 
-def _explanation(found: Item, subject: str, cluster_id: str, id: str | None) -> Item:
-    said = {key: found[key] for key in ("status", "headline", "findings", "not_measured")}
-    return said | {
+def _explanation(
+    status: str, explained: Explained, subject: str, cluster_id: str, id: str | None
+) -> Item:
+    return {
+        "status": status,
+        **as_item(explained),
         "subject": subject,
         "cluster": cluster_id,
         "computation": id,

@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.db.scope import Page, Scope, Selection, reading
+from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.insight.findings.finding import SEVERITIES
 from daskscope_service.insight.findings.rules import RULES
@@ -67,7 +67,7 @@ def findings_csv() -> ResponseReturnValue:
     return csv_list(_CSV, _found, _asked_for(), "findings")
 
 
-def _found(scope: Scope, which: Selection) -> Page:
+def _found(scope: Scope, which: Selection) -> Page[Item]:
     severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
     return list_findings(scope, which, asked_rule("rule"), severity, effects=False)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.verdict import kept_for
 from daskscope_service.insight.wording import (
     duration,
@@ -41,11 +41,11 @@ class Reason:
 class Concern:
     """A cluster with what there is to say of it, the gravest first."""
 
-    cluster: Mapping[str, Any]
+    cluster: Readable
     reasons: tuple[Reason, ...]
 
 
-def concerns(clusters: Iterable[Mapping[str, Any]], now: float) -> list[Concern]:
+def concerns(clusters: Iterable[Readable], now: float) -> list[Concern]:
     """Return those of ``clusters`` that should be looked at, the gravest first.
 
     They have the columns of their table, their verdict's ``status``, and ``losses``: how many
@@ -58,7 +58,7 @@ def concerns(clusters: Iterable[Mapping[str, Any]], now: float) -> list[Concern]
     )
 
 
-def reasons(cluster: Mapping[str, Any], now: float) -> tuple[Reason, ...]:
+def reasons(cluster: Readable, now: float) -> tuple[Reason, ...]:
     """Return why ``cluster`` should be looked at, the gravest first; () where it need not be.
 
     That of one that has stopped is what it left to look at: the workers that it lost.
@@ -82,7 +82,7 @@ def reasons(cluster: Mapping[str, Any], now: float) -> tuple[Reason, ...]:
     return tuple(sorted((one for one in found if one), key=lambda one: one.rank))
 
 
-def _stuck(cluster: Mapping[str, Any]) -> Reason | None:
+def _stuck(cluster: Readable) -> Reason | None:
     stuck = (cluster["held_by"] or {}).get("unrunnable", 0)
     if not stuck:
         return None
@@ -94,7 +94,7 @@ def _stuck(cluster: Mapping[str, Any]) -> Reason | None:
     return Reason(1, "stuck", f"{plural(stuck, 'task')} that no worker can run: {there}.")
 
 
-def _memory(cluster: Mapping[str, Any]) -> Reason | None:
+def _memory(cluster: Readable) -> Reason | None:
     limit = cluster["memory_limit"]
     if not limit or cluster["memory_used"] <= MEMORY_OVER * limit:
         return None
@@ -105,21 +105,21 @@ def _memory(cluster: Mapping[str, Any]) -> Reason | None:
     )  # fmt: skip
 
 
-def _losses(cluster: Mapping[str, Any]) -> Reason | None:
+def _losses(cluster: Readable) -> Reason | None:
     lost = cluster["losses"]
     since = "" if cluster["status"] == "running" else " before it stopped"
     sentence = f"It lost {plural(lost, 'worker')} in a day{since}."
     return Reason(3, "losses", sentence) if lost else None
 
 
-def _lag(cluster: Mapping[str, Any]) -> Reason | None:
+def _lag(cluster: Readable) -> Reason | None:
     lag = (cluster["scheduler"] or {}).get("lag", 0.0)
     if lag < LAG_AFTER:
         return None
     return Reason(4, "slow", f"Its scheduler's event loop was blocked for up to {duration(lag)}.")
 
 
-def _idle(cluster: Mapping[str, Any]) -> Reason | None:
+def _idle(cluster: Readable) -> Reason | None:
     idle = cluster["idle_seconds"]
     if idle is None or idle < IDLE_AFTER:
         return None
@@ -132,7 +132,7 @@ def _idle(cluster: Mapping[str, Any]) -> Reason | None:
     )  # fmt: skip
 
 
-def _versions(cluster: Mapping[str, Any]) -> Reason | None:
+def _versions(cluster: Readable) -> Reason | None:
     packages = [mismatch["package"] for mismatch in cluster["mismatches"]]
     if not packages:
         return None
@@ -144,7 +144,7 @@ def _versions(cluster: Mapping[str, Any]) -> Reason | None:
     )  # fmt: skip
 
 
-def _burn(cluster: Mapping[str, Any]) -> str:
+def _burn(cluster: Readable) -> str:
     spent, currency = cluster["idle_cost"], (cluster["prices"] or {}).get("currency")
     if not spent or currency is None:
         return ""

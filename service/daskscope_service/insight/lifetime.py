@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.wording import money, number, plural
-
-Row = Mapping[str, Any]
 
 # What computations came to that did not finish, by the status that the cluster reported last.
 _CAME_TO = {"erred": "failed", "cancelled": "cancelled", "running": "unfinished"}
@@ -24,7 +22,7 @@ class Lifetime:
     lost: int = 0
 
 
-def what_it_did(cluster: Row, life: Lifetime, *, with_cost: bool) -> str:
+def what_it_did(cluster: Readable, life: Lifetime, *, with_cost: bool) -> str:
     """Return the end of a sentence that begins "it": ``ran 3 computations (1 failed)``.
 
     ``with_cost`` adds what the cluster cost, where there are prices.
@@ -52,7 +50,7 @@ def _ran(life: Lifetime) -> str:
     )
 
 
-def _cost(cluster: Row) -> str:
+def _cost(cluster: Readable) -> str:
     cost, idle = cluster["cost"], cluster["idle_cost"]
     currency = (cluster["prices"] or {}).get("currency")
     if not cost or currency is None:

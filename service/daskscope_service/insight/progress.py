@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from daskscope.protocol import tasks_done
-
-Row = Mapping[str, Any]
+from daskscope.protocol import ComputationStatus, tasks_done
+from daskscope_service.db.readable import Readable
 
 #: Dask's states of a task that has something to do.
 AT_WORK = ("waiting", "no-worker", "queued", "processing")
 
 
-def done_of(computation: Row) -> int:
+def done_of(computation: Readable) -> int:
     """Return how many tasks of a computation are done. Its ``status`` is its own, not ``lost``."""
     return tasks_done(
         tasks=computation["tasks"],
@@ -25,18 +21,18 @@ def done_of(computation: Row) -> int:
     )
 
 
-def done_in(group: Row, computation: Row) -> int:
-    """Return how many tasks of a group are done; ``computation`` is the one that it is of."""
+def done_in(group: Readable, status: ComputationStatus) -> int:
+    """Return how many tasks of a group are done. ``status`` is its computation's own."""
     return tasks_done(
         tasks=group["tasks"],
         completed=group["completed"],
         erred=group["erred"],
         states=group["states"],
-        status="running" if computation["status"] == "lost" else computation["status"],
+        status=status,
     )
 
 
-def results_lost(counted: Row, done: int) -> int:
+def results_lost(counted: Readable, done: int) -> int:
     """Return how many results were missing when they were needed, so that their tasks ran again, or
     have to. ``counted`` is a computation or a group with so many ``done`` tasks.
     """
@@ -44,7 +40,7 @@ def results_lost(counted: Row, done: int) -> int:
     return max(completed - done, 0)
 
 
-def results_missing(computation: Row) -> int:
+def results_missing(computation: Readable) -> int:
     """Return how many results of a computation that has ended have gone since and are needed, so
     that their tasks run again, or wait to.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from daskscope_service.db.readable import Readable
 
 #: The wire's activities in the order of the bar. Those that are not here come last, by name.
 #: ``compute`` is of task groups, whose time is not split into parts; it holds what follows it here.
@@ -60,7 +61,7 @@ def time_parts(seconds: Mapping[str, float]) -> list[Part]:
     return parts
 
 
-def all_together(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def all_together(rows: Iterable[Readable]) -> dict[str, float]:
     """Return the seconds of a cluster's threads by activity, over the prefixes in ``rows``."""
     whole: Counter[str] = Counter()
     for row in rows:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight import stuck
 from daskscope_service.insight.progress import done_of, results_lost, results_missing
 from daskscope_service.insight.wording import duration, number, plural
-
-Row = Mapping[str, Any]
 
 #: The first of the signs of work in ``protocol.Status.busy_by``: the usual one.
 TASKS_RUN = "tasks are running"
@@ -64,7 +62,7 @@ class Verdict:
     silence: float = 0.0
 
 
-def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
+def cluster_verdict(cluster: Readable, now: float, silent_after: float) -> Verdict:
     """Return ``running``, ``stopped``, or ``lost``: silent without having stopped; or ``ended``, as
     it is with one that went with its client's process and had no work to do.
     """
@@ -93,7 +91,7 @@ def cluster_verdict(cluster: Row, now: float, silent_after: float) -> Verdict:
     return Verdict("running", f"It is up, and {_doing(cluster)}.")
 
 
-def _doing(cluster: Row) -> str:
+def _doing(cluster: Readable) -> str:
     """Return in words what a cluster that runs was at when it last reported."""
     held = cluster["held_by"]
     if cluster["idle_seconds"] is not None:
@@ -114,12 +112,12 @@ def _doing(cluster: Row) -> str:
     return f"at work with {workers}{beside}"
 
 
-def past_tasks(cluster: Row) -> bool:
+def past_tasks(cluster: Readable) -> bool:
     """Return whether a cluster is at work though none of Dask's tasks runs."""
     return bool(cluster["busy_by"]) and TASKS_RUN not in cluster["busy_by"]
 
 
-def busy_by(cluster: Row) -> str:
+def busy_by(cluster: Readable) -> str:
     """Return in words what a cluster is at; empty where nothing is known."""
     return "; ".join(cluster["busy_by"] or ())
 
@@ -136,19 +134,19 @@ def kept_for(held_by: Mapping[str, int]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1] if parts else ""]))
 
 
-def cluster_seconds(cluster: Row) -> float:
+def cluster_seconds(cluster: Readable) -> float:
     """Return how long the cluster was up, as far as is known, in seconds of its own clock."""
     started_at: float = cluster["started_at"]
     return max(0.0, last_known(cluster) - started_at)
 
 
-def last_known(cluster: Row) -> float:
+def last_known(cluster: Readable) -> float:
     """Return up to when the cluster is known, by its own clock."""
     at: float = cluster["status_at"] if cluster["stopped_at"] is None else cluster["stopped_at"]
     return at
 
 
-def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> Verdict:
+def computation_verdict(computation: Readable, cluster: Verdict, seconds: float) -> Verdict:
     """Return the computation's own status, or ``lost`` where its cluster went away under it.
 
     What becomes of its cluster and its results once it has ended changes nothing about that: the
@@ -216,7 +214,7 @@ def computation_verdict(computation: Row, cluster: Verdict, seconds: float) -> V
     return Verdict(status, sentence, cluster.silence if status == "running" else 0.0)
 
 
-def computation_status(computation: Row, cluster: Verdict) -> str:
+def computation_status(computation: Readable, cluster: Verdict) -> str:
     """Return the status of :func:`computation_verdict`."""
     status: str = computation["status"]
     if status != "running" or cluster.status == "running":
@@ -226,13 +224,13 @@ def computation_status(computation: Row, cluster: Verdict) -> str:
     return "finished" if tasks and done_of(computation) >= tasks else "lost"
 
 
-def waits(computation: Row) -> str:
+def waits(computation: Readable) -> str:
     """Return in words which tasks of a computation that runs wait for a worker; "" for none."""
     waiting = computation["states"].get("no-worker", 0)
     return stuck.in_words(waiting, computation["asks"]) if waiting else ""
 
 
-def waited(computation: Row, done: int, seconds: float, *, silent: bool = False) -> str:
+def waited(computation: Readable, done: int, seconds: float, *, silent: bool = False) -> str:
     """Return the same of one that was cancelled or lost: see :func:`stuck.left_waiting`."""
     asks = computation["asks"]
     waiting = stuck.left_waiting(
@@ -260,7 +258,7 @@ def waited_for_failed(blamed: int, tasks: int | None, blames: Mapping[str, str])
     return f"{of} {need} one that failed{f', {what}' if what else ''}"
 
 
-def computation_seconds(computation: Row, cluster: Row) -> float:
+def computation_seconds(computation: Readable, cluster: Readable) -> float:
     """Return how long it ran, as far as is known, in seconds of its cluster's clock."""
     started_at: float = computation["started_at"]
     stopped_at: float | None = computation["stopped_at"]

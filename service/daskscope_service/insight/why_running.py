@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.verdict import busy_by, kept_for, past_tasks
 from daskscope_service.insight.wording import duration
 
 
-def why_running(cluster: Mapping[str, Any]) -> str:
+def why_running(cluster: Readable) -> str:
     """Return why a cluster that runs has not stopped, in sentences.
 
     It has the columns of its table. Idle policies have sentences of their own.

@@ -9,7 +9,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.db.scope import Page, Scope, Selection, reading
+from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
 from daskscope_service.jobs.dots import MEASURES, dots
 from daskscope_service.jobs.sorting import SORT, asked_sort
 from daskscope_service.jobs.steps import fall
@@ -54,7 +54,7 @@ def jobs_csv() -> ResponseReturnValue:
     """Answer with the jobs that fit as CSV."""
     which, sort = _asked_for()
 
-    def read(scope: Scope, some: Selection) -> Page:
+    def read(scope: Scope, some: Selection) -> Page[Item]:
         return list_jobs(scope, some, sort)
 
     return csv_list(_CSV, read, which, "jobs")

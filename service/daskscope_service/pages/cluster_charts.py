@@ -12,7 +12,8 @@ from flask import Blueprint, g, jsonify
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
-from daskscope_service.db.scope import Item, Scope, reading
+from daskscope_service.db.scope import Scope, reading
+from daskscope_service.insight.views import ClusterView
 from daskscope_service.insight.wording import duration
 from daskscope_service.pages import charts
 from daskscope_service.pages.chart_svg import (
@@ -64,13 +65,13 @@ class OverTime:
     size: tuple[int, int] = (WIDTH, HEIGHT)
 
 
-def over_time(scope: Scope, cluster: Item, span: str | None) -> OverTime:
+def over_time(scope: Scope, cluster: ClusterView, span: str | None) -> OverTime:
     """Return what the page of ``cluster`` shows over the time that the request asks for.
 
     ``span`` is that where it does not say; None: what suits the cluster.
     """
     period = period_of(cluster, span)
-    marks = list_marks(scope, cluster["id"], period.since, period.until)
+    marks = list_marks(scope, cluster.id, period.since, period.until)
     plots: list[charts.Plot] = []
     unavailable = ""
     try:
@@ -118,9 +119,9 @@ def data(cluster_id: str) -> ResponseReturnValue:
     )
 
 
-def _plots(cluster: Item, period: Period, steps: int) -> list[charts.Plot]:
+def _plots(cluster: ClusterView, period: Period, steps: int) -> list[charts.Plot]:
     store = services().series
-    return charts.read_plots(store, g.workspace, cluster["id"], period, steps, cluster["interval"])
+    return charts.read_plots(store, g.workspace, cluster.id, period, steps, cluster.interval)
 
 
 def _as_data(plot: charts.Plot, period: Period) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def _counted(marks: ChartAnnotations) -> list[tuple[str, str]]:
 
 
 def _notes(
-    cluster: Item, period: Period, plots: Sequence[charts.Plot], marks: ChartAnnotations
+    cluster: ClusterView, period: Period, plots: Sequence[charts.Plot], marks: ChartAnnotations
 ) -> str:
     notes = []
     if any(plot.sampled for plot in plots):
@@ -179,6 +180,6 @@ def _notes(
     newest = max((plot.times[-1] for plot in plots if plot.times), default=None)
     if period.live and newest is not None:
         old = time.time() - newest
-        if old > _MISSED * cluster["interval"] + period.seconds / charts.PAGE_STEPS:
+        if old > _MISSED * cluster.interval + period.seconds / charts.PAGE_STEPS:
             notes.append(f"The newest measurement is {duration(old)} old.")
     return " ".join(notes)

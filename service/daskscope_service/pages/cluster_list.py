@@ -10,8 +10,9 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run
-from daskscope_service.db.scope import Item, Selection, reading
+from daskscope_service.db.scope import Selection, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
+from daskscope_service.insight.views import idle_share
 from daskscope_service.pages.csv_downloads import CAUSE
 from daskscope_service.queries.cluster_filter import (
     SORTS,
@@ -38,7 +39,7 @@ _CSV = make_columns(
     "computations failures cost idle_cost",
     {"currency": lambda item: (item["prices"] or {}).get("currency")},
     "price_source",
-    {"idle_share": lambda item: _idle_share(item)},
+    {"idle_share": lambda item: idle_share(item["worker_seconds"])},
     "tags",
     CAUSE,
 )
@@ -58,8 +59,6 @@ def clusters() -> ResponseReturnValue:
         page = find_clusters(scope, selected, which)
     if not page.items and not request.args:
         return first_run()
-    for item in page.items:
-        item["idle_share"] = _idle_share(item)
     filtered = (*_OURS, "since", "until", "user", "cluster")
     return render_template(
         "clusters.html",
@@ -102,9 +101,3 @@ def _asked_for() -> tuple[Selection, Filter]:
         finding=asked_rule(),
         sort=one_of("sort", tuple(SORTS)),
     )
-
-
-def _idle_share(item: Item) -> float | None:
-    seconds: dict[str, float] = item["worker_seconds"]
-    whole = sum(seconds.values())
-    return seconds.get("idle", 0.0) / whole if whole else None

@@ -13,6 +13,7 @@ from daskscope import names
 from daskscope_service.accounts.access import may_act
 from daskscope_service.db.scope import Item, Scope, Selection, reading
 from daskscope_service.insight.flame import Line, Merged, lines_of, merge
+from daskscope_service.insight.views import ComputationDetail
 from daskscope_service.pages import cluster_context
 from daskscope_service.pages.graph import layout, spent_in
 from daskscope_service.pages.histogram import histograms
@@ -20,7 +21,7 @@ from daskscope_service.pages.source import sources
 from daskscope_service.pages.waterfall import MOST_READ, waterfall
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.events import losses_of_computation
-from daskscope_service.queries.findings import add_to_computation
+from daskscope_service.queries.findings import explain_computation
 from daskscope_service.queries.logs import LogFilter, list_logs
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.runs import one_run
@@ -95,19 +96,18 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
     """
     with reading() as scope:
         computation = one_computation(scope, cluster_id, computation_id)
-        running = computation["status"] == "running"
-        since = computation["started_at"]
-        ended = since + max(computation["duration"], 0.1)
+        running = computation.status == "running"
+        since = computation.started_at
+        ended = since + max(computation.duration, 0.1)
         until = None if running else ended
         while_it_ran = Selection(cluster=cluster_id, since=since, until=until)
         merged, profiled = _profile(scope, while_it_ran)
-        computation["lost_workers"] = losses_of_computation(
-            scope, cluster_id, computation_id, since, ended + _LATE
-        )
+        losses = losses_of_computation(scope, cluster_id, computation_id, since, ended + _LATE)
+        lost_workers = [loss | {"most_memory": _most_memory(loss)} for loss in losses]
         expected = one_run(scope, computation_id, cluster_id)["expected"] if running else None
-        judgement = add_to_computation(scope, services().series, computation)
+        explained = explain_computation(scope, services().series, computation)
         records, no_logs = _records(scope, computation, None if until is None else until + _LATE)
-    groups = _groups(computation["task_groups"])
+    groups = _groups(computation.task_groups)
     trace, no_trace = _trace(computation)
     threads, memory, no_series = _meanwhile(cluster_id, since, ended, ended_already=not running)
     return render_template(
@@ -117,23 +117,22 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
         expected=expected,
-        judgement=judgement,
+        explained=explained,
+        lost_workers=lost_workers,
         may_mute="report" not in g and may_act(g.caller, "member"),
-        contents=[one for one in _CONTENTS.items() if _has(computation, one[0])],
-        sources=sources(computation["frames"] or []),
+        contents=_contents(computation, lost_workers),
+        sources=sources(computation.frames or []),
         groups=groups,
-        graph=layout(computation["task_groups"]),
-        histograms=histograms(computation["task_groups"], groups.rows),
-        fall=waterfall(computation, trace),
+        graph=layout(computation.task_groups),
+        histograms=histograms(computation.task_groups, groups.rows),
+        fall=waterfall(computation, lost_workers, trace),
         no_trace=no_trace,
         threads=threads,
         memory=memory,
-        worst=_worst(computation["lost_workers"]),
+        worst=_worst(lost_workers),
         no_series=no_series,
-        output=sum(group["output_bytes"] for group in computation["task_groups"]),
-        largest=max(
-            computation["task_groups"], key=lambda group: group["output_bytes"], default=None
-        ),
+        output=sum(group["output_bytes"] for group in computation.task_groups),
+        largest=max(computation.task_groups, key=lambda group: group["output_bytes"], default=None),
         records=records,
         no_logs=no_logs,
         names=names,
@@ -144,19 +143,24 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
     )
 
 
-def _has(computation: Item, section: str) -> bool:
-    """Return whether the page has that section: some are left out where they are empty."""
-    field = {"failures": "failures", "workers": "worker_shares", "lost": "lost_workers"}.get(
-        section
-    )
-    return field is None or bool(computation[field])
+def _contents(computation: ComputationDetail, lost_workers: list[Item]) -> list[tuple[str, str]]:
+    """Return the sections that the page has: some are left out where they are empty."""
+    rows = {
+        "failures": computation.failures,
+        "workers": computation.worker_shares,
+        "lost": lost_workers,
+    }
+    return [(section, title) for section, title in _CONTENTS.items() if rows.get(section, True)]
+
+
+def _most_memory(loss: Item) -> int | None:
+    """Return the most memory that the process of a lost worker is known to have had."""
+    known = [loss[name] for name in ("nanny_memory", "peak_memory", "memory_used")]
+    return max((value for value in known if value is not None), default=None)
 
 
 def _worst(losses: list[Item]) -> Item | None:
     """Return that of the ``losses`` whose process had the most memory; None where none is known."""
-    for loss in losses:
-        known = [loss[name] for name in ("nanny_memory", "peak_memory", "memory_used")]
-        loss["most_memory"] = max((value for value in known if value is not None), default=None)
     return max(
         (loss for loss in losses if loss["most_memory"] is not None),
         key=lambda loss: loss["most_memory"],
@@ -191,32 +195,30 @@ def _top_lines(merged: Merged) -> list[Line]:
     return lines[:MOST_LINES]
 
 
-def _records(scope: Scope, computation: Item, until: float | None) -> tuple[Sifted, str]:
+def _records(
+    scope: Scope, computation: ComputationDetail, until: float | None
+) -> tuple[Sifted, str]:
     """Return the last log records of a computation, or why they cannot be read."""
     read = services().read_logs
     which = Selection(
-        cluster=computation["cluster"],
-        since=computation["started_at"],
+        cluster=computation.cluster,
+        since=computation.started_at,
         until=until,
         limit=MOST_RECORDS,
     )
     try:
-        return list_logs(
-            scope, which, LogFilter(computation=computation["id"]), read, _LOOKED_AT
-        ), ""
+        return list_logs(scope, which, LogFilter(computation=computation.id), read, _LOOKED_AT), ""
     except Unavailable as error:
         return Sifted([], None), str(error)
 
 
-def _trace(computation: Item) -> tuple[Trace, str]:
+def _trace(computation: ComputationDetail) -> tuple[Trace, str]:
     """Return a computation's spans, or why they cannot be read."""
     reader = services().spans
-    if computation["trace_id"] is None:
+    if computation.trace_id is None:
         return Trace(), ""
     try:
-        found = reader.of_computation(
-            g.workspace, computation["trace_id"], computation["id"], MOST_READ
-        )
+        found = reader.of_computation(g.workspace, computation.trace_id, computation.id, MOST_READ)
     except Unavailable as error:
         return Trace(), str(error)
     return found, ""

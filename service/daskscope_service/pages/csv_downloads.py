@@ -12,6 +12,7 @@ from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.insight.time import seconds_of
+from daskscope_service.insight.views import ComputationDetail
 from daskscope_service.policies.queries import list_decisions
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
@@ -181,7 +182,7 @@ def logs() -> ResponseReturnValue:
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
     kept = services().read_logs
 
-    def read(scope: Scope, some: Selection) -> Page:
+    def read(scope: Scope, some: Selection) -> Page[Item]:
         return list_logs(scope, some, sought, kept)
 
     try:
@@ -218,7 +219,7 @@ def decisions(cluster_id: str) -> ResponseReturnValue:
 def task_groups(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     """Answer with the task groups of a computation."""
     found = _computation(cluster_id, computation_id)
-    return csv_table(TASK_GROUPS, found["task_groups"], "task-groups", cluster_id, computation_id)
+    return csv_table(TASK_GROUPS, found.task_groups, "task-groups", cluster_id, computation_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/workers.csv")
@@ -226,7 +227,7 @@ def task_groups(cluster_id: str, computation_id: str) -> ResponseReturnValue:
 def workers_of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     """Answer with what workers did for a computation."""
     found = _computation(cluster_id, computation_id)
-    return csv_table(WORKERS, found["worker_shares"], "workers", cluster_id, computation_id)
+    return csv_table(WORKERS, found.worker_shares, "workers", cluster_id, computation_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/failures.csv")
@@ -235,7 +236,7 @@ def failures_of_computation(cluster_id: str, computation_id: str) -> ResponseRet
     """Answer with the failures of a computation."""
     found = _computation(cluster_id, computation_id)
     whose = {name: found[name] for name in ("cluster", "cluster_name", "user")}
-    items = [failure | whose | {"computation": computation_id} for failure in found["failures"]]
+    items = [failure | whose | {"computation": computation_id} for failure in found.failures]
     return csv_table(FAILURES, items, "failures", cluster_id, computation_id)
 
 
@@ -249,7 +250,7 @@ def _of_cluster(
     return csv_table(columns, items, name, cluster_id)
 
 
-def _computation(cluster_id: str, computation_id: str) -> Item:
+def _computation(cluster_id: str, computation_id: str) -> ComputationDetail:
     refuse_unknown()
     with reading() as scope:
         return one_computation(scope, cluster_id, computation_id)

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 from flask import request
 
-from daskscope_service.db.scope import Item
 from daskscope_service.insight.verdict import last_known
+from daskscope_service.insight.views import ClusterView
 from daskscope_service.web.parameters import bad, instant, one_of
 from daskscope_service.web.template_filters import exact, iso
 
@@ -60,14 +60,14 @@ class Link:
     current: bool = False
 
 
-def period_of(cluster: Item, default: str | None = None) -> Period:
+def period_of(cluster: ClusterView, default: str | None = None) -> Period:
     """Return the time that the request asks for, of a cluster of ``reads.clusters``.
 
     Where it does not say, that is the span ``default``; None: the last hour of one that runs, the
     whole life of another.
     """
-    running = cluster["status"] == "running"
-    began = cluster["started_at"]
+    running = cluster.status == "running"
+    began = cluster.started_at
     end = max(time.time() if running else last_known(cluster), began + 1)
     since, until = instant("from"), instant("to")
     if since is None and until is None:

@@ -22,7 +22,8 @@ from daskscope.version import __version__
 from daskscope_service.accounts import audit
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.engine import writing
-from daskscope_service.db.scope import Item, reading
+from daskscope_service.db.scope import reading
+from daskscope_service.insight.views import ClusterView, ComputationDetail
 from daskscope_service.pages.computation import computation_page
 from daskscope_service.pages.views import cluster_page
 from daskscope_service.queries.clusters import one_cluster
@@ -44,7 +45,7 @@ class Report:
     """What a report says of itself. ``code``: it has users' code in it."""
 
     what: str
-    cluster: Item
+    cluster: ClusterView
     made_at: float
     made_by: str
     service: str
@@ -114,7 +115,9 @@ def computation_report(cluster_id: str, computation_id: str) -> Response:
     )
 
 
-def _report(what: str, cluster: Item, computation_id: str, page: Callable[[], str]) -> Response:
+def _report(
+    what: str, cluster: ClusterView, computation_id: str, page: Callable[[], str]
+) -> Response:
     """Make the file of ``page``, and note in the audit log who had it made."""
     code = one_of("code", ("false", "true")) == "true"
     settings = current_app.config["SETTINGS"]
@@ -135,23 +138,21 @@ def _report(what: str, cluster: Item, computation_id: str, page: Callable[[], st
     response = Response(html, content_type="text/html; charset=utf-8")
     response.headers["Cache-Control"] = "no-store"
     at = f"{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%MZ}"
-    return attach(response, "daskscope", what, cluster["name"], computation_id, at, ending="html")
+    return attach(response, "daskscope", what, cluster.name, computation_id, at, ending="html")
 
 
-def _question(cluster: Item, computation: Item | None) -> str:
+def _question(cluster: ClusterView, computation: ComputationDetail | None) -> str:
     refuse_unknown()
     if computation is None:
-        file = url_for(".cluster_file", cluster_id=cluster["id"])
+        file = url_for(".cluster_file", cluster_id=cluster.id)
     else:
-        file = url_for(
-            ".computation_file", cluster_id=cluster["id"], computation_id=computation["id"]
-        )
+        file = url_for(".computation_file", cluster_id=cluster.id, computation_id=computation.id)
     return render_template(
         "report_question.html", cluster=cluster, computation=computation, file=file
     )
 
 
-def _cluster(cluster_id: str) -> Item:
+def _cluster(cluster_id: str) -> ClusterView:
     with reading() as scope:
         return one_cluster(scope, cluster_id)
 

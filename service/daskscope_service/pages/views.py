@@ -24,7 +24,7 @@ from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.computations import frames_of, list_computations, titles_of
 from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
 from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
-from daskscope_service.queries.findings import add_to_cluster
+from daskscope_service.queries.findings import explain_cluster
 from daskscope_service.queries.profiles import has_profiles
 from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
@@ -91,7 +91,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
     with reading() as scope:
         cluster = one_cluster(scope, cluster_id)
         of_it = Selection(cluster=cluster_id, limit=most)
-        judgement = add_to_cluster(scope, services().series, cluster)
+        explained = explain_cluster(scope, services().series, cluster)
         computations = list_computations(scope, of_it)
         failures = list_exceptions(scope, of_it)
         events = list_events(scope, of_it)
@@ -116,9 +116,9 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         contents=[one for one in _CONTENTS.items() if shown.get(one[0], True)],
         things=THINGS,
         profiled=profiled,
-        moving=cluster["status"] == "running",
+        moving=cluster.status == "running",
         cluster=cluster,
-        judgement=judgement,
+        explained=explained,
         computations=computations,
         failures=failures,
         events=events,
@@ -131,7 +131,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         may_shut_down="report" not in g and may_act(g.caller, "member"),
         thread_seconds=all_together(activities),
         over_time=charted,
-        why_running=why_running(cluster) if cluster["status"] == "running" else "",
+        why_running=why_running(cluster) if cluster.status == "running" else "",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daskscope import names
+from daskscope_service.db.readable import Readable
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, number, plural
 from daskscope_service.pages.graph import state_of
@@ -97,9 +98,9 @@ class Waterfall:
     unreadable: str | None
 
 
-def waterfall(computation: Item, trace: Trace) -> Waterfall:
-    """Return the drawing of a computation, with its ``lost_workers``, and of its spans."""
-    groups = _drawable(computation)
+def waterfall(computation: Readable, lost_workers: Sequence[Item], trace: Trace) -> Waterfall:
+    """Return the drawing of a computation, of the workers that it lost, and of its spans."""
+    groups = _drawable(computation, lost_workers)
     own = {
         (span.attributes or {}).get(names.TASK_GROUP_NAME): span
         for span in trace.spans
@@ -144,9 +145,9 @@ def waterfall(computation: Item, trace: Trace) -> Waterfall:
     )
 
 
-def _drawable(computation: Item) -> list[Item]:
+def _drawable(computation: Readable, lost_workers: Sequence[Item]) -> list[Item]:
     """Return the groups that ran, and those all of whose runs ended with their workers."""
-    lost = {prefix for loss in computation.get("lost_workers", ()) for prefix in loss["tasks"]}
+    lost = {prefix for loss in lost_workers for prefix in loss["tasks"]}
     since = computation["started_at"]
     until = None if computation["status"] == "running" else since + computation["duration"]
     found = []

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.verdict import busy_by
 from daskscope_service.insight.wording import duration
 
@@ -50,7 +51,7 @@ class Policy:
     time_zone: str = "UTC"
     enabled: bool = True
 
-    def means(self, cluster: Mapping[str, Any]) -> bool:
+    def means(self, cluster: Readable) -> bool:
         """Return whether the policy applies to ``cluster``."""
         fits_user = not self.users or any(fnmatchcase(cluster["user"], one) for one in self.users)
         tags = cluster["tags"]
@@ -74,7 +75,7 @@ class Decision:
 
 def decide(
     policy: Policy,
-    cluster: Mapping[str, Any],
+    cluster: Readable,
     *,
     status: str,
     acted_at: float | None,

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, func
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import decision, policy
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.insight.views import ClusterView
 from daskscope_service.policies.decision import Policy, decide, rule
 from daskscope_service.web.fields import Missing
 
@@ -44,7 +45,7 @@ def one_policy(scope: Scope, id: str) -> Item:
     raise Missing("policy", id)
 
 
-def policies_for(scope: Scope, cluster: Item) -> list[Item]:
+def policies_for(scope: Scope, cluster: ClusterView) -> list[Item]:
     """Return the decision of each policy that applies to ``cluster``: ``outcome``, ``sentence``."""
     items = []
     for one in map(as_policy, policies_in(scope.connection, scope.workspace)):
@@ -52,8 +53,8 @@ def policies_for(scope: Scope, cluster: Item) -> list[Item]:
             comes_to = decide(
                 one,
                 cluster,
-                status=cluster["status"],
-                acted_at=last_acted(scope.connection, scope.workspace, cluster["id"], one),
+                status=cluster.status,
+                acted_at=last_acted(scope.connection, scope.workspace, cluster.id, one),
                 now=scope.now,
             )
             items.append({"policy": one.id, "name": one.name, **dataclasses.asdict(comes_to)})
@@ -72,7 +73,7 @@ def last_acted(
     return at
 
 
-def list_decisions(scope: Scope, selection: Selection) -> Page:
+def list_decisions(scope: Scope, selection: Selection) -> Page[Item]:
     """Return the decisions of policies about clusters, by time."""
     query = scope.select(decision)
     query = query.where(scope.is_of(selection.cluster, decision.c.cluster))

@@ -31,7 +31,7 @@ def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
     return found
 
 
-def list_profiles(scope: Scope, selection: Selection) -> Page:
+def list_profiles(scope: Scope, selection: Selection) -> Page[Item]:
     """Return profiles by the time they began, without what they hold: see :func:`one_profile`."""
     columns = [profile.c[name] for name in _WITHOUT_TREE]
     query = scope.select(profile, *columns, cluster.c.name.label("cluster_name")).join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Select, String, and_, column, func, values
@@ -14,16 +14,15 @@ from daskscope_service.queries.mutes import not_muted
 #: What is shown of a cause where only the first one is named.
 NAMED = ("rule", "severity", "sentence")
 
+#: A computation by its cluster and id, or a cluster by its id and "".
+Subject = tuple[str, str]
 
-def add_causes(scope: Scope, items: list[Item], *, of_clusters: bool = False) -> list[Item]:
-    """Give each of ``items``, computations or clusters, its ``cause``.
 
-    That is the finding that is named first: its ``rule``, ``severity`` and ``sentence``; or None.
+def causes_of(scope: Scope, subjects: Collection[Subject]) -> dict[Subject, Item]:
+    """Return the cause of each of ``subjects`` that has one.
+
+    That is the finding that is named first: its ``rule``, ``severity`` and ``sentence``.
     """
-    if of_clusters:
-        subjects = [(item["id"], "") for item in items]
-    else:
-        subjects = [(item["cluster"], item["id"]) for item in items]
     subject = (finding.c.cluster, finding.c.computation)
     columns = [finding.c[name] for name in NAMED]
     query = among(scope.select(finding, *subject, *columns), subject, subjects)
@@ -34,13 +33,10 @@ def add_causes(scope: Scope, items: list[Item], *, of_clusters: bool = False) ->
         query = query.order_by(finding.c.position.desc())
     else:
         query = query.where(finding.c.position == 0)
-    causes = {
+    return {
         (row[0], row[1]): dict(zip(NAMED, row[2:], strict=True))
         for row in scope.connection.execute(query)
     }
-    for item, key in zip(items, subjects, strict=True):
-        item["cause"] = causes.get(key)
-    return items
 
 
 def among(

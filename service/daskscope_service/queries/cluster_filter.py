@@ -9,11 +9,13 @@ from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tu
 
 from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost, reckonable, up
+from daskscope_service.db.readable import columns_in
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Page, Scope, Selection, rows_in_order
 from daskscope_service.insight.verdict import MISSED_BEATS
+from daskscope_service.insight.views import ListedCluster
 from daskscope_service.queries.causes import is_cause_of_cluster
-from daskscope_service.queries.clusters import BRIEF, completed
+from daskscope_service.queries.clusters import cluster_views
 
 Status = Literal["running", "stopped", "lost", "ended"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -48,7 +50,7 @@ class Filter:
     sort: str = "started"
 
 
-def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
+def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page[ListedCluster]:
     """Return the clusters that fit, in brief. Times are those of their start."""
     key: ColumnElement[Any] = SORTS[which.sort]
     if which.sort == "cost":
@@ -71,9 +73,9 @@ def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page:
         query.order_by(by.desc(), id.desc()).limit(selection.limit + 1)
     )
     places = [(row.sorted_by, row.id) for row in chosen]
-    brief = scope.select(cluster, *BRIEF)
+    brief = scope.select(cluster, *columns_in(cluster, ListedCluster))
     found = rows_in_order(scope, brief, "id", places, selection.limit)
-    return Page(completed(scope, found.items), found.next)
+    return Page(cluster_views(scope, found.items, ListedCluster), found.next)
 
 
 def is_silent(scope: Scope) -> ColumnElement[bool]:

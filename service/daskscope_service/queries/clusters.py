@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Table, func
 
 from daskscope_service.costs.pricing import price_clusters
+from daskscope_service.db.readable import columns_in
 from daskscope_service.db.schema import cluster, computation, failure, worker_loss
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.lifetime import Lifetime
-from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
-from daskscope_service.queries.causes import add_causes, is_cause_of_cluster
+from daskscope_service.insight.verdict import cluster_verdict
+from daskscope_service.insight.views import ClusterView, ListedCluster
+from daskscope_service.queries.causes import causes_of, is_cause_of_cluster
 from daskscope_service.web.fields import Missing
 
-#: What is there to sort by, and shown in another form.
-_TO_SORT_BY = ("thread_seconds", "thread_idle_seconds")
-
-#: The columns of a list of many: without what is large, and not shown there.
-BRIEF = [
-    column
-    for column in cluster.c
-    if column.name not in ("environment", "deployment", "drops", "settings", *_TO_SORT_BY)
-]
+Cluster = TypeVar("Cluster", ClusterView, ListedCluster)
 
 
-def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -> Page:
+def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -> Page[ClusterView]:
     """Return clusters by the time they started; with ``rule``, those that have its finding."""
-    query = scope.select(cluster)
+    query = scope.select(cluster, *columns_in(cluster, ClusterView))
     if rule is not None:
         query = query.where(is_cause_of_cluster(scope, rule))
     if selection.user is not None:
         query = query.where(cluster.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, cluster.c.id))
     found = page(scope, query, selection, cluster.c.started_at, "id")
-    return Page(completed(scope, found.items), found.next)
+    return Page(cluster_views(scope, found.items, ClusterView), found.next)
 
 
-def find_cluster(scope: Scope, id: str) -> Item | None:
+def find_cluster(scope: Scope, id: str) -> ClusterView | None:
     """Return one cluster, or None if the workspace has no such cluster."""
-    rows = completed(scope, scope.items(scope.select(cluster).where(cluster.c.id == id)))
+    query = scope.select(cluster, *columns_in(cluster, ClusterView)).where(cluster.c.id == id)
+    rows = cluster_views(scope, scope.items(query), ClusterView)
     return rows[0] if rows else None
 
 
-def cluster_of(scope: Scope, selection: Selection) -> Item | None:
+def cluster_of(scope: Scope, selection: Selection) -> ClusterView | None:
     """Return the cluster that ``selection`` chooses by id or name; None for none or several."""
     ids = () if selection.cluster is None else scope.called(selection.cluster)
     return find_cluster(scope, ids[0]) if len(ids) == 1 else None
 
 
-def one_cluster(scope: Scope, id: str) -> Item:
+def one_cluster(scope: Scope, id: str) -> ClusterView:
     """Return one cluster. Raises Missing."""
     row = find_cluster(scope, id)
     if row is None:
@@ -68,27 +66,35 @@ def lifetime_of(scope: Scope, id: str) -> Lifetime:
     )
 
 
-def completed(scope: Scope, items: list[Item]) -> list[Item]:
-    """Add verdict, cost and counts, with one query per count for all clusters together."""
-    ids = [item["id"] for item in items]
-    computations = scope.select(computation, computation.c.cluster, func.count())
-    failures = scope.select(failure, failure.c.cluster, total(failure.c.count))
-    by_cluster = {
-        name: {
-            row[0]: int(row[1])
-            for row in scope.connection.execute(
-                query.where(table.c.cluster.in_(ids)).group_by(table.c.cluster)
-            )
-        }
-        for name, table, query in (
-            ("computations", computation, computations),
-            ("failures", failure, failures),
+def cluster_views(scope: Scope, rows: list[Item], kind: type[Cluster]) -> list[Cluster]:
+    """Return ``rows`` with verdict, cost and counts, with one query per count for all together."""
+    ids = [row["id"] for row in rows]
+    computations = _counts(scope, computation, func.count(), ids)
+    failures = _counts(scope, failure, total(failure.c.count), ids)
+    causes = causes_of(scope, [(id, "") for id in ids])
+    return [
+        kind(
+            **row,
+            computations=computations.get(row["id"], 0),
+            failures=failures.get(row["id"], 0),
+            cause=causes.get((row["id"], "")),
         )
-    }
-    for item in items:
-        verdict = cluster_verdict(item, scope.now, scope.silent_after)
-        item["status"], item["sentence"] = verdict.status, verdict.sentence
-        item["duration"] = cluster_seconds(item)
-        for name, counts in by_cluster.items():
-            item[name] = counts.get(item["id"], 0)
-    return price_clusters(scope, add_causes(scope, items, of_clusters=True))
+        for row in judged(scope, rows)
+    ]
+
+
+def judged(scope: Scope, rows: Iterable[Item]) -> list[Item]:
+    """Return ``rows`` of clusters with the fields of a :class:`ClusterState`."""
+    found = []
+    for row in price_clusters(scope, rows):
+        verdict = cluster_verdict(row, scope.now, scope.silent_after)
+        found.append(row | {"status": verdict.status, "sentence": verdict.sentence})
+    return found
+
+
+def _counts(
+    scope: Scope, table: Table, count: ColumnElement[int], ids: Sequence[str]
+) -> dict[str, int]:
+    query = scope.select(table, table.c.cluster, count).where(table.c.cluster.in_(ids))
+    rows = scope.connection.execute(query.group_by(table.c.cluster))
+    return {row[0]: int(row[1]) for row in rows}

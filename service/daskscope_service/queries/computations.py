@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from msgspec import structs
 from sqlalchemy import ColumnElement, Select, and_
 
+from daskscope import protocol
 from daskscope_service.db.last_entry import last_entry
+from daskscope_service.db.readable import columns_in
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, read_in_parts, total
+from daskscope_service.db.wire import fields_of
 from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.verdict import (
     OF_VERDICT,
@@ -20,8 +24,9 @@ from daskscope_service.insight.verdict import (
     computation_status,
     computation_verdict,
 )
+from daskscope_service.insight.views import ComputationDetail, ComputationView
 from daskscope_service.insight.wording import file_name
-from daskscope_service.queries.causes import add_causes, among, with_finding
+from daskscope_service.queries.causes import Subject, among, causes_of, with_finding
 from daskscope_service.queries.statements import cut, statements_at
 from daskscope_service.web.fields import Missing
 
@@ -52,7 +57,9 @@ _OF_HEADING = (
     *("cluster", "id", "user", "status", "tasks", "completed", "erred", "cancelled", "states"),
 )
 
-_OF_FAILURE = [column for column in failure.c if column is not failure.c.user]
+_OF_COMPUTATION = columns_in(computation, ComputationView)
+_OF_GROUP = [task_group.c[name] for name in fields_of(protocol.TaskGroup) if name != "computation"]
+_OF_FAILURE = [failure.c[name] for name in fields_of(protocol.Failure) if name != "computation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,9 @@ class Heading:
     status: str
 
 
-def list_computations(scope: Scope, selection: Selection, rule: str | None = None) -> Page:
+def list_computations(
+    scope: Scope, selection: Selection, rule: str | None = None
+) -> Page[ComputationView]:
     """Return computations by the time they started; with ``rule``, those that have its finding."""
     query, at = _with_cluster(scope), computation.c.started_at
     if rule is not None:
@@ -73,47 +82,40 @@ def list_computations(scope: Scope, selection: Selection, rule: str | None = Non
         query = query.where(computation.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, computation.c.cluster))
     found = page(scope, query, selection, at, "id", "cluster")
-    for item in found.items:
-        item.pop("at", None)
-    return Page(_completed(scope, found.items), found.next)
+    return Page(_views(scope, found.items), found.next)
 
 
-def one_computation(scope: Scope, cluster_id: str, id: str) -> Item:
-    """Return one computation with its task groups, failures and code. Raises Missing.
-
-    Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it is not
-    kept; and ``unreadable`` where it cannot be decrypted: see :meth:`Scope.items`. ``frames``
-    itself is None where the cluster's settings refuse to send code. Of very many task groups or
-    failures not all are there: ``more_task_groups`` and ``more_failures`` say so.
-    """
+def one_computation(scope: Scope, cluster_id: str, id: str) -> ComputationDetail:
+    """Return one computation with its task groups, failures and code. Raises Missing."""
     query = _with_cluster(scope).where(computation.c.cluster == cluster_id, computation.c.id == id)
     rows = scope.items(query)
     if not rows:
         raise Missing("computation", id)
-    item = _completed(scope, rows)[0]
     # By their keys, so that no more than the first are looked at.
-    item["task_groups"], item["more_task_groups"] = scope.first_items(
-        scope.select(task_group)
+    groups, more_groups = scope.first_items(
+        scope.select(task_group, *_OF_GROUP)
         .where(task_group.c.cluster == cluster_id, task_group.c.computation == id)
         .order_by(task_group.c.name),
         MOST_GROUPS,
     )
-    item["task_groups"].sort(
-        key=lambda one: (one["started_at"] is None, one["started_at"] or 0.0, one["name"])
-    )
-    item["failures"], item["more_failures"] = scope.first_items(
+    failures, more_failures = scope.first_items(
         scope.select(failure, *_OF_FAILURE)
         .where(failure.c.cluster == cluster_id, failure.c.computation == id)
         .order_by(failure.c.fingerprint),
         MOST_FAILURES,
     )
-    item["failures"].sort(key=lambda one: (one["first_at"], one["fingerprint"]))
-    for group in item["task_groups"]:
-        group["done"] = done_in(group, item)
-    for part in (*item["task_groups"], *item["failures"]):
-        del part["cluster"], part["computation"]
-    _add_code(scope, item["frames"] or [])
-    return item
+    [view] = _views(scope, rows)
+    parts = {
+        "frames": None if view.frames is None else _with_code(scope, view.frames),
+        "task_groups": sorted(
+            (group | {"done": done_in(group, rows[0]["status"])} for group in groups),
+            key=lambda one: (one["started_at"] is None, one["started_at"] or 0.0, one["name"]),
+        ),
+        "more_task_groups": more_groups,
+        "failures": sorted(failures, key=lambda one: (one["first_at"], one["fingerprint"])),
+        "more_failures": more_failures,
+    }
+    return ComputationDetail(**structs.asdict(view) | parts)
 
 
 def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, str]:
@@ -133,18 +135,14 @@ def headings_by_key(
     query = _with_cluster(scope, *columns, last_entry(computation.c.frames).label("frame"))
     key = (computation.c.cluster, computation.c.id)
     found: dict[tuple[str, str], Heading] = {}
-    for _, items in read_in_parts(
+    for _, rows in read_in_parts(
         list(dict.fromkeys(keys)), lambda some: scope.items(among(query, key, some))
     ):
-        for item in items:
-            item["frames"] = None if item["frame"] is None else [item["frame"]]
-        _add_calls(scope, items)
-        _add_titles(scope, items)
-        for item in items:
-            of_cluster = cluster_verdict(_cluster_in(item), scope.now, scope.silent_after)
-            found[item["cluster"], item["id"]] = Heading(
-                item["title"], item["user"], computation_status(item, of_cluster)
-            )
+        frames = [row["frame"] for row in rows]
+        titles = _titles(scope, rows, frames, _calls(scope, frames))
+        for row, title in zip(rows, titles, strict=True):
+            of_cluster = cluster_verdict(_cluster_in(row), scope.now, scope.silent_after)
+            found[_key(row)] = Heading(title, row["user"], computation_status(row, of_cluster))
     return found
 
 
@@ -155,9 +153,7 @@ def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:
             computation.c.cluster == cluster_id, computation.c.id == id
         )
     )
-    frames = rows[0]["frames"] or [] if rows else []
-    _add_code(scope, frames)
-    return frames
+    return _with_code(scope, rows[0]["frames"] or []) if rows else []
 
 
 def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str:
@@ -174,66 +170,89 @@ def trace_id_of(scope: Scope, cluster_id: str, id: str) -> str:
 
 def _with_cluster(scope: Scope, *own: ColumnElement[Any]) -> Select[Any]:
     columns = [cluster.c[name].label(f"cluster.{name}") for name in _CLUSTER_COLUMNS]
-    return scope.select(computation, *(own or computation.c), *columns).join(
+    return scope.select(computation, *(own or _OF_COMPUTATION), *columns).join(
         cluster,
         and_(cluster.c.workspace == computation.c.workspace, cluster.c.id == computation.c.cluster),
     )
 
 
-def _cluster_in(item: Item) -> Item:
-    """Take the columns of its cluster out of ``item``."""
-    return {name: item.pop(f"cluster.{name}") for name in _CLUSTER_COLUMNS}
+def _cluster_in(row: Item) -> Item:
+    """Return the columns of its cluster that a computation's ``row`` has."""
+    return {name: row[f"cluster.{name}"] for name in _CLUSTER_COLUMNS}
 
 
-def _completed(scope: Scope, items: list[Item]) -> list[Item]:
-    for item in items:
-        its_cluster = _cluster_in(item)
-        seconds = computation_seconds(item, its_cluster)
-        verdict = computation_verdict(
-            item, cluster_verdict(its_cluster, scope.now, scope.silent_after), seconds
-        )
-        item["cluster_name"] = its_cluster["name"]
-        item["done"] = done_of(item)
-        item["status"], item["sentence"] = verdict.status, verdict.sentence
-        item["duration"], item["silence"] = seconds, verdict.silence
-    _add_calls(scope, items)
-    _add_titles(scope, items)
-    return add_causes(scope, items)
+def _views(scope: Scope, rows: list[Item]) -> list[ComputationView]:
+    frames = [row["frames"][-1] if row["frames"] else None for row in rows]
+    calls = _calls(scope, frames)
+    titles = _titles(scope, rows, frames, calls)
+    causes = causes_of(scope, [_key(row) for row in rows])
+    return [
+        _view(scope, row, call=call, title=title, cause=causes.get(_key(row)))
+        for row, call, title in zip(rows, calls, titles, strict=True)
+    ]
 
 
-def _add_calls(scope: Scope, items: list[Item]) -> None:
-    """Give each of ``items`` its ``call``: the statement of its last frame, None if not known."""
-    last = [item["frames"][-1] if item["frames"] else None for item in items]
-    calls = statements_at(scope, [frame for frame in last if frame is not None], _MOST_CALL)
-    for item, frame in zip(items, last, strict=True):
-        item["call"] = None if frame is None else calls.get((frame["code"], frame["line"]))
+def _view(scope: Scope, row: Item, **named: Any) -> ComputationView:
+    its_cluster = _cluster_in(row)
+    seconds = computation_seconds(row, its_cluster)
+    of_cluster = cluster_verdict(its_cluster, scope.now, scope.silent_after)
+    verdict = computation_verdict(row, of_cluster, seconds)
+    stored = {column.name: row[column.name] for column in _OF_COMPUTATION}
+    return ComputationView(
+        **stored | named | {"status": verdict.status},
+        cluster_name=its_cluster["name"],
+        sentence=verdict.sentence,
+        duration=seconds,
+        silence=verdict.silence,
+        done=done_of(row),
+    )
 
 
-def _add_titles(scope: Scope, items: list[Item]) -> None:
-    """Give each of ``items`` its ``title``: by what a person knows it again, "" for by nothing."""
-    untitled: dict[tuple[str, str], Item] = {}
-    for item in items:
-        frame = item["frames"][-1] if item["frames"] else None
-        item["title"] = cut(item["call"] or "", _MOST_TITLE)
-        if not item["title"] and frame is not None:
-            item["title"] = cut(f"{file_name(frame['file'])}:{frame['line']}", _MOST_TITLE)
-        if frame is None or _says_little(frame["file"]):
-            untitled[item["cluster"], item["id"]] = item
-    if not untitled:
-        return
+def _key(row: Item) -> Subject:
+    return row["cluster"], row["id"]
+
+
+def _calls(scope: Scope, frames: list[Item | None]) -> list[str | None]:
+    """Return the statements at ``frames``, None where they are not known."""
+    calls = statements_at(scope, [frame for frame in frames if frame is not None], _MOST_CALL)
+    return [
+        None if frame is None else calls.get((frame["code"], frame["line"])) for frame in frames
+    ]
+
+
+def _titles(
+    scope: Scope, rows: list[Item], frames: list[Item | None], calls: list[str | None]
+) -> list[str]:
+    """Return by what a person knows computations again, "" for by nothing."""
+    unnamed = [
+        _key(row)
+        for row, frame in zip(rows, frames, strict=True)
+        if frame is None or _says_little(frame["file"])
+    ]
+    by_tasks = _titles_by_tasks(scope, unnamed) if unnamed else {}
+    titles = []
+    for row, frame, call in zip(rows, frames, calls, strict=True):
+        title = call or (f"{file_name(frame['file'])}:{frame['line']}" if frame else "")
+        titles.append(by_tasks.get(_key(row)) or cut(title, _MOST_TITLE))
+    return titles
+
+
+def _titles_by_tasks(scope: Scope, computations: list[Subject]) -> dict[Subject, str]:
+    """Return titles that name the tasks, for those of ``computations`` that have any."""
     key = (task_group.c.cluster, task_group.c.computation)
     query = (
-        among(scope.select(task_group, *key, task_group.c.prefix), key, untitled)
+        among(scope.select(task_group, *key, task_group.c.prefix), key, computations)
         .group_by(*key, task_group.c.prefix)
         .order_by(total(task_group.c.tasks).desc(), task_group.c.prefix)
         .limit(_MOST_PREFIXES)
     )
-    prefixes: dict[tuple[str, str], list[str]] = {}
+    prefixes: dict[Subject, list[str]] = {}
     for cluster_id, id, prefix in scope.connection.execute(query):
         prefixes.setdefault((cluster_id, id), []).append(prefix)
-    for which, named in prefixes.items():
-        more = ", …" if len(named) > _NAMED else ""
-        untitled[which]["title"] = f"tasks of {', '.join(named[:_NAMED])}{more}"
+    return {
+        which: f"tasks of {', '.join(named[:_NAMED])}{', …' if len(named) > _NAMED else ''}"
+        for which, named in prefixes.items()
+    }
 
 
 def _says_little(file: str) -> bool:
@@ -245,14 +264,15 @@ def _says_little(file: str) -> bool:
     )
 
 
-def _add_code(scope: Scope, frames: list[Item]) -> None:
+def _with_code(scope: Scope, frames: list[Item]) -> list[Item]:
     sources = _sources(scope, frames)
-    for frame in frames:
-        source = sources.get(frame["code"], {})
-        for name in ("text", "first_line", "cut"):
-            frame[name] = source.get(name)
-        if "unreadable" in source:
-            frame["unreadable"] = source["unreadable"]
+    shown = ("text", "first_line", "cut", "unreadable")
+    unknown = dict.fromkeys(shown[:-1])
+    of_frames = [sources.get(frame["code"], unknown) for frame in frames]
+    return [
+        frame | {name: source[name] for name in shown if name in source}
+        for frame, source in zip(frames, of_frames, strict=True)
+    ]
 
 
 def _sources(scope: Scope, frames: list[Item]) -> dict[str, Item]:

@@ -20,7 +20,7 @@ _MOST_LOOKED_AT = 2_000
 MOST_SHUTDOWNS = 50
 
 
-def list_events(scope: Scope, selection: Selection) -> Page:
+def list_events(scope: Scope, selection: Selection) -> Page[Item]:
     """Return events by time. ``message`` is JSON text, "" where it is unreadable."""
     query = scope.select(event, *_OF_EVENT, cluster.c.name.label("cluster_name")).join(
         cluster,
@@ -40,7 +40,7 @@ def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) 
     return page_of_losses(scope, Selection(cluster=cluster_id, limit=limit)).items
 
 
-def page_of_losses(scope: Scope, selection: Selection) -> Page:
+def page_of_losses(scope: Scope, selection: Selection) -> Page[Item]:
     """Return the workers that left the cluster of the id that ``selection`` has."""
     of_it = worker_loss.c.cluster == selection.cluster
     keys = scope.select(worker_loss, worker_loss.c.at, worker_loss.c.id).where(of_it)

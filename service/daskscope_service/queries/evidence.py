@@ -134,10 +134,7 @@ def of_cluster(
 def _cluster(scope: Scope, id: str) -> Item | None:
     table = schema.cluster
     rows = scope.items(scope.select(table).where(table.c.id == id))
-    for row in rows:
-        row["duration"] = cluster_seconds(row)
-    price_clusters(scope, rows)
-    return rows[0] if rows else None
+    return next(iter(price_clusters(scope, rows)), None)
 
 
 def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState:

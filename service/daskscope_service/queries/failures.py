@@ -27,7 +27,7 @@ _ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == 
 SORTS = {"last": "last_at", "first": "first_at", "times": "count", "clusters": "clusters"}
 
 
-def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> Page:
+def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> Page[Item]:
     """Return groups of equal failures in the order that ``sort`` names, one of :data:`SORTS`.
 
     ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are

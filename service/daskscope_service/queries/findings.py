@@ -8,12 +8,14 @@ from typing import Any
 
 from sqlalchemy import and_
 
+from daskscope_service.db.readable import Row
 from daskscope_service.db.schema import cluster, computation, finding
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
 from daskscope_service.insight.findings.rules import Judgement, judge
 from daskscope_service.insight.lifetime import Lifetime
+from daskscope_service.insight.views import ClusterView, ComputationView
 from daskscope_service.queries import evidence
 from daskscope_service.queries.causes import NAMED
 from daskscope_service.queries.clusters import lifetime_of
@@ -35,39 +37,53 @@ def judge_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Judgemen
     return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id))
 
 
-def add_to_computation(scope: Scope, store: SeriesStore, item: Item) -> Judgement:
-    """Give a computation ``headline``, ``findings`` and ``not_measured``."""
-    judgement = judge_computation(scope, store, item["cluster"], item["id"])
-    return _add(item, judgement, item["cluster"], item["id"], computation_headline)
+class Explained(Row, frozen=True):
+    """What stands out about a computation or a cluster, in the fields of answers.
+
+    ``cause`` is what is named first of it now, where a list names what was stored last.
+    """
+
+    headline: str
+    cause: Item | None
+    findings: list[Item]
+    not_measured: dict[str, str]
+    judgement: Judgement
 
 
-def add_to_cluster(scope: Scope, store: SeriesStore, item: Item) -> Judgement:
-    """Give a cluster the same."""
-    judgement = judge_cluster(scope, store, item["id"])
-    life = lifetime_of(scope, item["id"]) if item["status"] != "running" else Lifetime()
-    say = partial(cluster_headline, life=life)
-    return _add(item, judgement, item["id"], None, say)
+def explain_computation(
+    scope: Scope, store: SeriesStore, computation: ComputationView
+) -> Explained:
+    """Return what stands out about a computation."""
+    judgement = judge_computation(scope, store, computation.cluster, computation.id)
+    subject = {
+        "cluster": computation.cluster,
+        "computation": computation.id,
+        "subject": "computation",
+    }
+    return _explained(computation, judgement, subject, computation_headline)
 
 
-def _add(
-    item: Item, judgement: Judgement | None, cluster_id: str, computation_id: str | None, say: Any
-) -> Judgement:
+def explain_cluster(scope: Scope, store: SeriesStore, cluster: ClusterView) -> Explained:
+    """Return what stands out about a cluster."""
+    judgement = judge_cluster(scope, store, cluster.id)
+    life = lifetime_of(scope, cluster.id) if cluster.status != "running" else Lifetime()
+    subject = {"cluster": cluster.id, "computation": None, "subject": "cluster"}
+    return _explained(cluster, judgement, subject, partial(cluster_headline, life=life))
+
+
+def _explained(
+    of: ClusterView | ComputationView, judgement: Judgement | None, subject: Item, say: Any
+) -> Explained:
     judgement = judgement or Judgement((), {}, None)  # it was removed a moment ago
-    item["headline"] = say(item, judgement)
     first = next(iter(judgement.shown), None)
-    item["cause"] = None if first is None else {name: getattr(first, name) for name in NAMED}
-    item["findings"] = [
-        as_item(one) | {
-            "cluster": cluster_id,
-            "computation": computation_id,
-            "subject": "cluster" if computation_id is None else "computation",
-            "user": item["user"],
-            "at": item["started_at"],
-        }
-        for one in judgement.findings
-    ]  # fmt: skip
-    item["not_measured"] = judgement.not_measured
-    return judgement
+    subject = subject | {"user": of.user, "at": of.started_at}
+    return Explained(
+        headline=say(of, judgement),
+        cause=None if first is None else {name: getattr(first, name) for name in NAMED},
+        findings=[as_item(one) | subject for one in judgement.findings],
+        not_measured=judgement.not_measured,
+        judgement=judgement,
+    )
 
 
 def as_item(one: Finding) -> Item:
@@ -84,7 +100,7 @@ def list_findings(
     severity: str | None = None,
     *,
     effects: bool = True,
-) -> Page:
+) -> Page[Item]:
     """Return stored findings by when their computation or cluster began, the newest first.
 
     Without ``effects``, those that another finding explains are left out.

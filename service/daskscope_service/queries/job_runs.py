@@ -12,7 +12,6 @@ from daskscope_service.db.schema import cluster, computation
 from daskscope_service.db.scope import MOST_BYTES, Item, Scope, read_in_parts, weight
 from daskscope_service.insight.verdict import (
     OF_VERDICT,
-    cluster_seconds,
     cluster_verdict,
     computation_seconds,
     computation_status,
@@ -108,8 +107,6 @@ def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> lis
         lambda some: scope.items(query.where(cluster.c.id.in_(some))),
     ):
         size += sum(map(weight, rows))
-        for row in rows:
-            row["duration"] = cluster_seconds(row)
         clusters |= dict.fromkeys(ids)
         clusters |= {row["id"]: row for row in price_clusters(scope, rows)}
         if size > MOST_BYTES:

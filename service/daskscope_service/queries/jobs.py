@@ -33,7 +33,7 @@ _ORDERS: dict[str, Any] = {
 }
 
 
-def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page:
+def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[Item]:
     """Return jobs of which a run began in the time, in the order of ``sort``.
 
     A user's are those whose newest run is theirs.

@@ -19,7 +19,7 @@ LEVELS = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal"
 
 #: Reads a page by cluster and time, whoever's. Where there are fewer items than were asked for, it
 #: may go on all the same. It raises Unavailable where what keeps them does not answer.
-LogReader = Callable[[Scope, Selection], Page]
+LogReader = Callable[[Scope, Selection], Page[Item]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def level_of(severity: int) -> str:
     return next((level for level, least in reversed(LEVELS.items()) if severity >= least), "")
 
 
-def own_logs(scope: Scope, selection: Selection) -> Page:
+def own_logs(scope: Scope, selection: Selection) -> Page[Item]:
     """Return a page of log records out of the service's own table: a :data:`LogReader`."""
     query = scope.select(
         log_record, log_record, cluster.c.name.label("cluster_name"), cluster.c.user
@@ -93,7 +93,7 @@ def _position(item: Item) -> Position:
 def from_influxdb(store: InfluxLogs) -> LogReader:
     """Return what reads pages of log records out of ``store``. It raises Unavailable."""
 
-    def read(scope: Scope, selection: Selection) -> Page:
+    def read(scope: Scope, selection: Selection) -> Page[Item]:
         records, end = store.newest(
             scope.workspace,
             None if selection.cluster is None else scope.called(selection.cluster),

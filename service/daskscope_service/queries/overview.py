@@ -21,8 +21,8 @@ from sqlalchemy import (
     select,
 )
 
-from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.data_ownership import failure_notice, loss_notice
+from daskscope_service.db.readable import columns_in
 from daskscope_service.db.schema import cluster, computation, failure, notice, worker_loss
 from daskscope_service.db.scope import Item, Scope, total
 from daskscope_service.db.statements import Lookup
@@ -33,10 +33,12 @@ from daskscope_service.insight.attention import (
     MEMORY_OVER,
 )
 from daskscope_service.insight.findings.failures import KILLED_WORKER
-from daskscope_service.insight.verdict import cluster_seconds, cluster_verdict
+from daskscope_service.insight.views import ClusterInQuestion, ClusterState
 from daskscope_service.queries.causes import among
 from daskscope_service.queries.cluster_filter import is_silent
-from daskscope_service.queries.clusters import BRIEF
+from daskscope_service.queries.clusters import judged
+
+_OF_CLUSTER = columns_in(cluster, ClusterState)
 
 #: Fingerprints that are looked for with one statement.
 _LOOKS = 50
@@ -55,7 +57,7 @@ _MOST_COUNTED = 100_000
 MOST_LOOKED_AT = 200
 
 
-def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[Item]]:
+def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[ClusterState]]:
     """Return counts of all that runs, and the newest of it."""
     runs = (cluster.c.stopped_at.is_(None), not_(is_silent(scope)))
     counts = scope.items(
@@ -68,19 +70,16 @@ def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[Item]]:
         ).where(*runs)
     )[0]
     newest = scope.items(
-        scope.select(cluster, *BRIEF)
+        scope.select(cluster, *_OF_CLUSTER)
         .where(*runs)
         .order_by(cluster.c.started_at.desc(), cluster.c.id.desc())
         .limit(limit)
     )
-    return counts, _judged(scope, newest)
+    return counts, [ClusterState(**row) for row in judged(scope, newest)]
 
 
-def clusters_in_question(scope: Scope) -> list[Item]:
-    """Return the clusters about which :mod:`daskscope_service.insight.attention` may say something.
-
-    Each has ``losses``: how many workers it lost in the last day.
-    """
+def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
+    """Return the clusters that :mod:`daskscope_service.insight.attention` may draw attention to."""
     lost = _newest(scope, scope.now - LOST_WITHIN, notice.c.kind == _LOST)
     losses = {
         str(id): int(count)
@@ -100,7 +99,7 @@ def clusters_in_question(scope: Scope) -> list[Item]:
     )
     silent = is_silent(scope)
     rows, _ = scope.first_items(
-        scope.select(cluster, *BRIEF)
+        scope.select(cluster, *_OF_CLUSTER)
         .where(
             or_(
                 # What has gone is remembered for what it left: workers that it lost in a day.
@@ -121,9 +120,9 @@ def clusters_in_question(scope: Scope) -> list[Item]:
         .order_by(cluster.c.threads.desc(), cluster.c.id),
         MOST_LOOKED_AT,
     )
-    for item in rows:
-        item["losses"] = losses.get(item["id"], 0)
-    return _judged(scope, rows)
+    return [
+        ClusterInQuestion(**row, losses=losses.get(row["id"], 0)) for row in judged(scope, rows)
+    ]
 
 
 def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:
@@ -238,11 +237,3 @@ def _given_up(scope: Scope, notices: Sequence[Item], fingerprints: Sequence[str]
     )
     given_up = {(row[0], row[1]) for row in scope.connection.execute(in_group.distinct())}
     return {ids[row[0], row[1]] for row in losses if any((row[0], id) in given_up for id in row[2])}
-
-
-def _judged(scope: Scope, items: list[Item]) -> list[dict[str, Any]]:
-    for item in items:
-        verdict = cluster_verdict(item, scope.now, scope.silent_after)
-        item["status"], item["sentence"] = verdict.status, verdict.sentence
-        item["duration"] = cluster_seconds(item)
-    return price_clusters(scope, items)

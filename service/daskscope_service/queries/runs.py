@@ -60,9 +60,7 @@ def _expected(scope: Scope, run: Item, runs: list[Item], usual: Usual) -> Expect
     if run["status"] != "running":
         return None
     last = [one for one in runs if has_passed(one)][-1]
-    groups = _groups(scope, run)
-    for group in groups:
-        group["done"] = done_in(group, run)
+    groups = [group | {"done": done_in(group, run["status"])} for group in _groups(scope, run)]
     return expected_of(run, usual, share_done(groups, _groups(scope, last)), scope.now)
 
 

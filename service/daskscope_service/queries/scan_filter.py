@@ -21,7 +21,7 @@ _AT_ONCE = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted(Page):
+class Sifted(Page[Item]):
     """A page of what fits, and how far was looked.
 
     ``reached`` is the time of the last row that was looked at where the search was given up, and
@@ -33,7 +33,7 @@ class Sifted(Page):
 
 def sift(
     scope: Scope,
-    read: Callable[[Scope, Selection], Page],
+    read: Callable[[Scope, Selection], Page[Item]],
     selection: Selection,
     fits: Callable[[Item], bool],
     position: Callable[[Item], Position],

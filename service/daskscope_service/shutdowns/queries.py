@@ -17,7 +17,7 @@ from daskscope_service.web.fields import Missing
 _OWN: Item = {column.name: None for column in command.c} | {"even_if_busy": False}
 
 
-def list_commands(scope: Scope, selection: Selection) -> Page:
+def list_commands(scope: Scope, selection: Selection) -> Page[Item]:
     """Return the shutdowns that people and policies requested, by time of the request."""
     query = _asked_for(scope)
     query = query.where(scope.is_of(selection.cluster, command.c.cluster))

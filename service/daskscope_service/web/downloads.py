@@ -12,9 +12,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from flask import Response, g, request
 
+from daskscope_service.db.readable import Row
 from daskscope_service.db.scope import (
     MOST_ROWS,
     Item,
@@ -26,7 +28,7 @@ from daskscope_service.db.scope import (
     reading,
 )
 from daskscope_service.db.wire import fields_of
-from daskscope_service.web.representation import represent
+from daskscope_service.web.representation import as_item, represent
 from daskscope_service.web.template_filters import address
 
 #: Times that a file reads on in its list, MOST_ROWS at a time, so that no one waits for long.
@@ -76,13 +78,13 @@ def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts:
     return _as_file(text, *parts)
 
 
-def csv_table(columns: Columns, items: Iterable[Item], *parts: str) -> Response:
+def csv_table(columns: Columns, items: Iterable[Item | Row], *parts: str) -> Response:
     """Return the answer that is the file of ``items``."""
     return csv_answer(tuple(columns), (_row(columns, item) for item in items), *parts)
 
 
 def csv_list(
-    columns: Columns, read: Callable[[Scope, Selection], Page], which: Selection, *parts: str
+    columns: Columns, read: Callable[[Scope, Selection], Page[Any]], which: Selection, *parts: str
 ) -> Response:
     """Return the answer that is the file of a list: all of it, or its first rows.
 
@@ -148,7 +150,8 @@ def _as_file(text: _Text, name: str, *more: str) -> Response:
     return attach(response, name, g.workspace, *more, ending="csv")
 
 
-def _row(columns: Columns, item: Item) -> list[object]:
+def _row(columns: Columns, row: Item | Row) -> list[object]:
+    item = as_item(row)
     unreadable: dict[str, str] = item.get("unreadable", {})
     represented = represent(item)
     cells: list[object] = []

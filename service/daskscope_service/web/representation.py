@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from flask import url_for
+from msgspec import structs
 
 from daskscope.protocol import is_time
+from daskscope_service.db.readable import Row
 from daskscope_service.db.scope import Item, Page, encode_cursor
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.store import Unavailable
@@ -39,12 +42,18 @@ def represent(value: Any) -> Any:
     return value
 
 
-def page_answer(found: Page) -> Item:
-    """Return a page of a list as it is answered, but for the times in it."""
-    return {
-        "items": found.items,
-        "next": None if found.next is None else encode_cursor(found.next),
-    }
+def as_item(row: Item | Row) -> Item:
+    """Return a row of either kind as a dictionary."""
+    return structs.asdict(row) if isinstance(row, Row) else row
+
+
+def page_answer(found: Page[Any], url: Callable[[Any], str] | None = None) -> Item:
+    """Return a page of a list as it is answered, but for the times in it.
+
+    ``url`` makes the address of an item's page, where answers name it.
+    """
+    items = [item if url is None else as_item(item) | {"url": url(item)} for item in found.items]
+    return {"items": items, "next": None if found.next is None else encode_cursor(found.next)}
 
 
 def page_url(settings: Settings, endpoint: str, **values: Any) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.findings.finding import Finding, Measure, Saving
 from daskscope_service.insight.findings.rules import Judgement
 from daskscope_service.insight.lifetime import Lifetime, what_it_did
@@ -19,13 +17,11 @@ from daskscope_service.insight.wording import (
     size,
 )
 
-Row = Mapping[str, Any]
-
 #: Findings that the sentence itself says.
 _OF_CLUSTERS = ("silent", "idle-cluster", "unrunnable")
 
 
-def computation_headline(computation: Row, judgement: Judgement) -> str:
+def computation_headline(computation: Readable, judgement: Judgement) -> str:
     """Return the first sentence about a computation, a row with its ``sentence``.
 
     It is that sentence where no cause is known. That its cluster is silent, or that tasks wait for
@@ -59,7 +55,7 @@ def computation_headline(computation: Row, judgement: Judgement) -> str:
     return f"{began}: {first.clause}."
 
 
-def cluster_headline(cluster: Row, judgement: Judgement, life: Lifetime) -> str:
+def cluster_headline(cluster: Readable, judgement: Judgement, life: Lifetime) -> str:
     """Return the first sentence about a cluster, a row with its ``sentence``; likewise.
 
     Of one that is gone it says what it did, too: ``life``.
