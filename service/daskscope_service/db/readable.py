@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
 from sqlalchemy import Column, Table
@@ -17,11 +18,17 @@ class Readable(Protocol):
         """Return the value of one column."""
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """The base of values for rows: :func:`msgspec.structs.asdict` has their fields by name.
 
     Of a thousand rows, dataclasses would take several times as long to make and to take apart.
     """
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return a row with its fields from ``values``, which may have more."""
+        # By position: to match many names to fields takes msgspec longer than all else.
+        return cls(*[values[name] for name in cls.__struct_fields__])
 
     def __getitem__(self, name: str, /) -> Any:
         return getattr(self, name)

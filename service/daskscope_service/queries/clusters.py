@@ -73,11 +73,13 @@ def cluster_views(scope: Scope, rows: list[Item], kind: type[Cluster]) -> list[C
     failures = _counts(scope, failure, total(failure.c.count), ids)
     causes = causes_of(scope, [(id, "") for id in ids])
     return [
-        kind(
-            **row,
-            computations=computations.get(row["id"], 0),
-            failures=failures.get(row["id"], 0),
-            cause=causes.get((row["id"], "")),
+        kind.of(
+            row
+            | {
+                "computations": computations.get(row["id"], 0),
+                "failures": failures.get(row["id"], 0),
+                "cause": causes.get((row["id"], "")),
+            }
         )
         for row in judged(scope, rows)
     ]

@@ -115,7 +115,7 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> ComputationDetail
         "failures": sorted(failures, key=lambda one: (one["first_at"], one["fingerprint"])),
         "more_failures": more_failures,
     }
-    return ComputationDetail(**structs.asdict(view) | parts)
+    return ComputationDetail.of(structs.asdict(view) | parts)
 
 
 def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, str]:
@@ -197,15 +197,15 @@ def _view(scope: Scope, row: Item, **named: Any) -> ComputationView:
     seconds = computation_seconds(row, its_cluster)
     of_cluster = cluster_verdict(its_cluster, scope.now, scope.silent_after)
     verdict = computation_verdict(row, of_cluster, seconds)
-    stored = {column.name: row[column.name] for column in _OF_COMPUTATION}
-    return ComputationView(
-        **stored | named | {"status": verdict.status},
-        cluster_name=its_cluster["name"],
-        sentence=verdict.sentence,
-        duration=seconds,
-        silence=verdict.silence,
-        done=done_of(row),
-    )
+    made = {
+        "cluster_name": its_cluster["name"],
+        "status": verdict.status,
+        "sentence": verdict.sentence,
+        "duration": seconds,
+        "silence": verdict.silence,
+        "done": done_of(row),
+    }
+    return ComputationView.of(row | named | made)
 
 
 def _key(row: Item) -> Subject:

@@ -75,7 +75,7 @@ def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[ClusterState]
         .order_by(cluster.c.started_at.desc(), cluster.c.id.desc())
         .limit(limit)
     )
-    return counts, [ClusterState(**row) for row in judged(scope, newest)]
+    return counts, [ClusterState.of(row) for row in judged(scope, newest)]
 
 
 def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
@@ -121,7 +121,8 @@ def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
         MOST_LOOKED_AT,
     )
     return [
-        ClusterInQuestion(**row, losses=losses.get(row["id"], 0)) for row in judged(scope, rows)
+        ClusterInQuestion.of(row | {"losses": losses.get(row["id"], 0)})
+        for row in judged(scope, rows)
     ]
 
 
