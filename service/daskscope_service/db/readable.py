@@ -21,7 +21,7 @@ class Readable(Protocol):
 class Row(Struct, frozen=True, gc=False):
     """The base of values for rows: :func:`msgspec.structs.asdict` has their fields by name.
 
-    Of a thousand rows, dataclasses would take several times as long to make and to take apart.
+    With dataclasses, a list of a thousand rows took a fifth longer to answer.
     """
 
     @classmethod
