@@ -118,6 +118,15 @@ def test_slower_tasks_are_named_and_versions_and_code_are_candidates(pair: Pair)
     assert back["sentence"].startswith("The second run took 50\N{NO-BREAK SPACE}% less than")
 
 
+def test_few_runs_do_not_say_what_runs_of_their_job_vary_by(pair: Pair) -> None:
+    a, b = pair.send("a", 10.0), pair.send("b", 20.0, each=4.0)
+    [job] = pair.jobs(runs=2)
+    found = pair.compare(a, b)
+    assert found["same_job"]
+    assert job["runs"] == 2
+    assert found["sentence"].startswith("The second run took 2.0 times as long as the first")
+
+
 def test_more_tasks_and_fewer_threads_are_parts_of_their_own(pair: Pair) -> None:
     a = pair.send("a", 10.0)
     more = pair.compare(a, pair.send("more", 20.0, tasks=80))

@@ -7,6 +7,7 @@ from typing import Any
 
 from daskscope_service.db.schema import code, computation, task_group
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.jobs.changes import LEAST_RUNS
 from daskscope_service.insight.jobs.comparison import Run, compare
 from daskscope_service.insight.jobs.summary import summed_up
 from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
@@ -48,10 +49,12 @@ def _key(scope: Scope, id: str) -> tuple[str, str]:
 
 
 def _spread(scope: Scope, a: Item, b: Item) -> float | None:
-    """Return what runs of their job vary by, None where they are of none, or of two."""
+    """Return what runs of their job vary by, None if that is not known or they are of two jobs."""
     if a["job"] is None or a["job"] != b["job"]:
         return None
-    return summed_up(newest_runs(scope, a["job"])).spread
+    summary = summed_up(newest_runs(scope, a["job"]))
+    # Few runs vary by what these two differ by.
+    return summary.spread if summary.passed >= LEAST_RUNS else None
 
 
 def _run(scope: Scope, row: Item) -> Run:
