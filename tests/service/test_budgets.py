@@ -74,7 +74,7 @@ def test_what_is_not_known_does_not_pass(place: Place) -> None:
     free = place.run(10, 2, cluster={"prices": Prices("XXX", {})})
     with pytest.raises(NotMeasured, match="no prices"):
         daskscope.assert_budget(free, max_cost=5, timeout=0)
-    with pytest.raises(NotMeasured, match="its workers' memory"):
+    with pytest.raises(NotMeasured, match="the memory of its workers"):
         daskscope.assert_budget(free, max_memory="1 GiB", timeout=0)
     place.jobs(runs=2)
     with pytest.raises(NotMeasured, match="fewer than five earlier runs of its job"):

@@ -88,7 +88,7 @@ def test_turns_go_round_among_workspaces() -> None:
             for number, workspace in enumerate(("b", "b", "a", "c"), start=1):
                 pool.submit(take, workspace)
                 wait_until(functools.partial(number_wait, number))
-            with pytest.raises(Problem, match="2 bodies of the workspace b") as refused:
+            with pytest.raises(Problem, match="2 large requests of the workspace b") as refused:
                 take("b")
             assert refused.value.status == 429
     assert order == ["b", "a", "c", "b"]
@@ -108,7 +108,7 @@ def test_those_who_wait_leave_threads_to_others_however_many_workspaces_they_are
     with ThreadPoolExecutor(2) as pool, turns.turn("first"):
         waiting = [pool.submit(_take, turns, name) for name in ("second", "third")]
         assert wait_until(lambda: len(turns._count) == 3)
-        with pytest.raises(Problem, match="3 bodies"), turns.turn("fourth"):
+        with pytest.raises(Problem, match="3 large requests"), turns.turn("fourth"):
             pass
         assert not any(one.done() for one in waiting)
     for one in waiting:

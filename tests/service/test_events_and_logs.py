@@ -124,7 +124,7 @@ def test_a_profile_is_of_the_cluster_user_and_time_asked_for(get: Get, seeded: S
 def test_a_profile_says_how_much_of_the_tasks_time_no_sample_was_of(
     shared_service: ServiceProcess, get: Get, seeded: Seeded
 ) -> None:
-    told = "No sample could be taken of another 47.5 s, 6\N{NO-BREAK SPACE}% of the tasks"
+    told = "No sample could be taken of another 47.5 s, 6 % of the tasks"
     assert told in words(get("/profile", cluster=seeded.running))
     writer = SeedWriter("unsampled", NOW)
     cluster = writer.cluster("Scheduler-held", name="held", user="li", started=-900, workers=1)
@@ -135,7 +135,7 @@ def test_a_profile_says_how_much_of_the_tasks_time_no_sample_was_of(
     browser = _signed_in(shared_service, "unsampled")
     for path in ("/profile", f"/clusters/{cluster}/computations/held"):
         page = words(browser.get(shared_service.url + path, timeout=30).text)
-        assert "another 2.7 s, 100\N{NO-BREAK SPACE}% of the tasks" in page
+        assert "another 2.7 s, 100 % of the tasks" in page
 
 
 def test_a_profile_that_reaches_into_the_time_is_part_of_it(get: Get, seeded: Seeded) -> None:

@@ -452,7 +452,7 @@ def test_the_client_says_why_there_is_no_token_and_leaves_the_file(
 
     browser = person(shared_service, workspace)
     fails(AccessDenied, "denied; nothing changed", allow(shared_service, browser, "deny"))
-    fails(AccessDenied, "expired", expire)
+    fails(AccessDenied, "not approved in time", expire)
     fails(ServiceUnreachable, "check that the service runs", url=f"http://127.0.0.1:{free_port()}")
     fails(ServiceError, "older than this daskscope", url=f"{shared_service.url}/elsewhere")
     fails(ConfigurationError, "http://", url="monitor.example")

@@ -110,7 +110,7 @@ def test_the_command_line_sets_them_too(place: Place) -> None:
         assert result.exit_code == (2 if "no.such" in "".join(words) else 0), result.output
         return result.output
 
-    assert "mass.seconds = 60 s (by default 30)" in run("mass.seconds=60", "mass.share=0.02")
+    assert "mass.seconds = 60 s (default: 30)" in run("mass.seconds=60", "mass.share=0.02")
     assert place.in_force() == {**DEFAULTS, "mass.seconds": 60.0, "mass.share": 0.02}
     assert "mass.seconds = 30 s\n" in run("mass.seconds=default")
     assert place.in_force() == {**DEFAULTS, "mass.share": 0.02}

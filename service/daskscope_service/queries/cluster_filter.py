@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tu
 
 from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost, reckonable, up
-from daskscope_service.db.readable import columns_in
+from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Page, Scope, Selection, rows_in_order
 from daskscope_service.insight.verdict import MISSED_BEATS

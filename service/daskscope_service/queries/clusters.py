@@ -8,7 +8,7 @@ from typing import TypeVar
 from sqlalchemy import ColumnElement, Table, func
 
 from daskscope_service.costs.pricing import price_clusters
-from daskscope_service.db.readable import columns_in
+from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, computation, failure, worker_loss
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
 from daskscope_service.insight.lifetime import Lifetime

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, and_
 
 from daskscope import protocol
 from daskscope_service.db.last_entry import last_entry
-from daskscope_service.db.readable import columns_in
+from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, read_in_parts, total
 from daskscope_service.db.wire import fields_of

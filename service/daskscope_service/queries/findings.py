@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import and_
 
-from daskscope_service.db.readable import Row
+from daskscope_service.db.row_values import Row
 from daskscope_service.db.schema import cluster, computation, finding
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.insight.findings.finding import Finding

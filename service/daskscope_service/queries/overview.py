@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from daskscope_service.db.data_ownership import failure_notice, loss_notice
-from daskscope_service.db.readable import columns_in
+from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, computation, failure, notice, worker_loss
 from daskscope_service.db.scope import Item, Scope, total
 from daskscope_service.db.statements import Lookup

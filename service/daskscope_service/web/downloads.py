@@ -16,7 +16,7 @@ from typing import Any
 
 from flask import Response, g, request
 
-from daskscope_service.db.readable import Row
+from daskscope_service.db.row_values import Row
 from daskscope_service.db.scope import (
     MOST_ROWS,
     Item,

@@ -10,7 +10,7 @@ from flask import url_for
 from msgspec import structs
 
 from daskscope.protocol import is_time
-from daskscope_service.db.readable import Row
+from daskscope_service.db.row_values import Row
 from daskscope_service.db.scope import Item, Page, encode_cursor
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.store import Unavailable
