@@ -127,8 +127,13 @@ def test_a_profile_is_listed_without_its_tree_and_told_whole(get: Get, seeded: S
 def test_pages_of_a_list_join_to_the_whole(get: Get, path: str) -> None:
     whole = get(path, limit=1000)
     assert whole["next"] is None
-    assert _all(get, path, limit=3) == whole["items"]
-    assert _all(get, path, limit=1) == whole["items"]
+    assert _sent(_all(get, path, limit=3)) == _sent(whole["items"])
+    assert _sent(_all(get, path, limit=1)) == _sent(whole["items"])
+
+
+def _sent(items: list[Any]) -> list[Any]:
+    """Return ``items`` without what the service finds by itself, meanwhile perhaps."""
+    return [{name: item[name] for name in item if name not in ("cause", "job")} for item in items]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
