@@ -1,8 +1,8 @@
 """Runs a plugin's observation: the observer on the event loop, and the threads behind it.
 
-A beat is one snapshot. It is taken in steps, so that the event loop handles other work between
-them. A thread filters the snapshot, and passes it to the threads that send it to the service and
-over OTLP.
+A beat is one snapshot. The observer takes it in steps, so that the event loop handles other work
+between them. A thread filters the snapshot, and passes it to the threads that send it to the
+service and over OTLP.
 
 Over 400 lines: start, beats and end of the same parts are in one place, in that order.
 """
@@ -85,108 +85,95 @@ class ObservationSession:
         is_installed: Callable[[], bool],
         close: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        with ExitStack() as undo:
-            self._begin(undo, scheduler, settings, drops, registrant, is_installed, close)
-            undo.pop_all()
-
-    def _begin(
-        self,
-        undo: ExitStack,
-        scheduler: Scheduler,
-        settings: Settings,
-        drops: Counter[str],
-        registrant: Registrant,
-        is_installed: Callable[[], bool],
-        close: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        """Start all parts. Add to ``undo`` what ends each of them, in case a later one fails."""
-        destination = OTLPEnvironment(settings)
-        settings = destination.in_force(settings)
-        self._scheduler = scheduler
-        self._settings = settings
-        self._contained = Contained(drops)
-        self._is_installed = is_installed
-        began_at = wall_clock()
-        self.observer = Observer(
-            scheduler,
-            settings,
-            drops,
-            registrant=registrant,
-            sampled=guarded(drops, None, sampling),
-            many_wait=lambda: self._count.put(None),
-        )
-        self._unwatch: list[Callable[[], None]] = [self.observer.stop]
-        undo.callback(self._stop_watching)
-        self._count: Background[None] = Background(
-            "daskscope-count",
-            lambda _: self.observer.transitions.count_waiting(),
-            lambda: None,
-            drops,
-        )
-        undo.callback(self._count.close)
-        self._loop = asyncio.get_running_loop()
-        self.sender = Sender(settings, drops, self._obey)
-        undo.callback(self.sender.keeper.close)
-        self._privacy = Privacy(settings, self.observer.refusals, drops)
-        self._recent = LatestRows()
-        # Separate threads, because the service and the collector may each hang.
-        self._report: Background[None] = Background(
-            "daskscope-report", self.sender.send, self.sender.close, drops
-        )
-        undo.callback(self._report.close)
-        self._emit: Background[Cleared] | None = None
-        self._emitter: Emitter | None = None
-        if settings.otlp_enabled and not disabled_by_environment():
-            warn_of_invalid_limits()
-            self._emitter = Emitter(
+        with ExitStack() as undo:  # ends the parts that have started, if a later one cannot
+            destination = OTLPEnvironment(settings)
+            settings = destination.in_force(settings)
+            self._scheduler = scheduler
+            self._settings = settings
+            self._contained = Contained(drops)
+            self._is_installed = is_installed
+            began_at = wall_clock()
+            self.observer = Observer(
+                scheduler,
                 settings,
-                destination,
-                lambda: self.sender.failures,
-                self._waiting,
-                self.sender.is_well,
                 drops,
-                began_at,
+                registrant=registrant,
+                sampled=guarded(drops, None, sampling),
+                many_wait=lambda: self._count.put(None),
             )
-            self._emit = Background(
-                "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
+            self._unwatch: list[Callable[[], None]] = [self.observer.stop]
+            undo.callback(self._stop_watching)
+            self._count: Background[None] = Background(
+                "daskscope-count",
+                lambda _: self.observer.transitions.count_waiting(),
+                lambda: None,
+                drops,
             )
-            undo.callback(self._emit.close)
-        self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
-        undo.callback(self._clear.close)
-        self._unwatch.append(watch_processes(scheduler, drops))
-        if settings.logs_transmit:
-            self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings, drops))
-        if settings.traces_transmit:
-            hand_on = self.observer.hand_on_contexts
-            self._unwatch.append(activate_in_tasks(scheduler, hand_on, drops))
-        self._profile: Background[Window] | None = None
-        if self.observer.profiles is not None:
-            self._profile = Background(
-                "daskscope-profile", self.observer.profiles.read, lambda: None, drops
+            undo.callback(self._count.close)
+            self._loop = asyncio.get_running_loop()
+            self.sender = Sender(settings, drops, self._obey)
+            undo.callback(self.sender.keeper.close)
+            self._privacy = Privacy(settings, self.observer.refusals, drops)
+            self._recent = LatestRows()
+            # Separate threads, because the service and the collector may each hang.
+            self._report: Background[None] = Background(
+                "daskscope-report", self.sender.send, self.sender.close, drops
             )
-            undo.callback(self._profile.close)
-            self._unwatch.append(ShutdownHook(scheduler, self._read_leaving, drops).stop)
-            self._unwatch.append(self.observer.profiles.stop)
-        self._ended = False
-        self._timer = Timer(self._beat, settings.interval, drops)
-        undo.callback(self._timer.stop)
-        # A timer of its own: beats may be an hour apart, and a hanging request blocks its thread.
-        self._ticks = Timer(self._tick, TICK, drops)
-        undo.callback(self._ticks.stop)
-        # A script may end without closing its cluster, so spool the data at exit.
-        atexit.register(self._keep_before_exit)
-        undo.callback(atexit.unregister, self._keep_before_exit)
-        self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close), drops))
-        self._more: asyncio.TimerHandle | None = None
-        # The current beat, and the last snapshot that was passed on.
-        self._steps: Generator[None, None, Observed] | None = None
-        self._observed: Observed | None = None
-        self.shutdowns = Shutdowns(
-            scheduler, settings, self.observer.idle, drops, lambda: self._send_snapshot("beat")
-        )
-        # If a client registers, its call is in progress, and must not count as work.
-        with nullcontext() if registrant.client is None else self.observer.idle.our_call():
-            self._send_snapshot("start")
+            undo.callback(self._report.close)
+            self._emit: Background[Cleared] | None = None
+            self._emitter: Emitter | None = None
+            if settings.otlp_enabled and not disabled_by_environment():
+                warn_of_invalid_limits()
+                self._emitter = Emitter(
+                    settings,
+                    destination,
+                    lambda: self.sender.failures,
+                    self._waiting,
+                    self.sender.is_well,
+                    drops,
+                    began_at,
+                )
+                self._emit = Background(
+                    "daskscope-emit", self._emitter.emit, self._emitter.shutdown, drops
+                )
+                undo.callback(self._emit.close)
+            self._clear = Background("daskscope-clear", self._hand_on, self._close_others, drops)
+            undo.callback(self._clear.close)
+            self._unwatch.append(watch_processes(scheduler, drops))
+            if settings.logs_transmit:
+                self._unwatch.append(watch_logs(scheduler, self.observer.logs, settings, drops))
+            if settings.traces_transmit:
+                hand_on = self.observer.hand_on_contexts
+                self._unwatch.append(activate_in_tasks(scheduler, hand_on, drops))
+            self._profile: Background[Window] | None = None
+            if self.observer.profiles is not None:
+                self._profile = Background(
+                    "daskscope-profile", self.observer.profiles.read, lambda: None, drops
+                )
+                undo.callback(self._profile.close)
+                self._unwatch.append(ShutdownHook(scheduler, self._read_leaving, drops).stop)
+                self._unwatch.append(self.observer.profiles.stop)
+            self._ended = False
+            self._timer = Timer(self._beat, settings.interval, drops)
+            undo.callback(self._timer.stop)
+            # Another timer: beats may be an hour apart, and a hanging request blocks its thread.
+            self._ticks = Timer(self._tick, TICK, drops)
+            undo.callback(self._ticks.stop)
+            # A script may end without closing its cluster, so spool the data at exit.
+            atexit.register(self._keep_before_exit)
+            undo.callback(atexit.unregister, self._keep_before_exit)
+            self._unwatch.append(before_kernel_ends(lambda: self._say_goodbye(close), drops))
+            self._more: asyncio.TimerHandle | None = None
+            # The current beat, and the last snapshot that was passed on.
+            self._steps: Generator[None, None, Observed] | None = None
+            self._observed: Observed | None = None
+            self.shutdowns = Shutdowns(
+                scheduler, settings, self.observer.idle, drops, lambda: self._send_snapshot("beat")
+            )
+            # If a client registers, its call is in progress, and must not count as work.
+            with nullcontext() if registrant.client is None else self.observer.idle.our_call():
+                self._send_snapshot("start")
+            undo.pop_all()
 
     async def close(self) -> None:
         """Send the last changes and that the scheduler has closed; end within the deadline."""

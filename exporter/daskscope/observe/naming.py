@@ -128,8 +128,8 @@ class Naming:
         return self.sendable(name)
 
     def alike(self, name: str) -> str:
-        """Return a name for the tasks that the metrics call ``name``, and all that cannot be told
-        from them where only Dask's prefixes are known. Any thread may ask.
+        """Return one name for all tasks that Dask's prefixes alone do not distinguish from those
+        that the metrics call ``name``. May be called from any thread.
         """
         return OWN_KEY if name == OTHER or name in self._mixed else name
 
