@@ -49,7 +49,9 @@ def duration(seconds: float) -> str:
 
 
 def money(amount: float, currency: str) -> str:
-    """Return ``12.30 USD``; small amounts with two digits that count."""
+    """Return ``12.30 USD``; small amounts have four digits, and tiny ones are ``< 0.0001 USD``."""
+    if 0 < amount < 0.00005:
+        return f"< 0.0001 {currency}"
     digits = 2 if amount >= 0.1 or amount == 0 else 4
     return f"{amount:,.{digits}f} {currency}"
 
