@@ -1,9 +1,8 @@
-"""Judges computations when they end, and each minute while they run; clusters likewise.
+"""Makes the findings of computations, at their end and each minute while they run, and of clusters.
 
-All of a workspace are judged anew when its prices or thresholds change, for what findings say and
-cost is stored. The
-writer marks a computation as due with each row that arrives (``judge_at``). Of all processes that
-share a database, one at a time looks for them.
+The writer marks a computation as due with each row that arrives (``judge_at``). When the prices or
+thresholds of a workspace change, all its findings are made again, because they contain costs and
+depend on thresholds. Of all processes that share a database, one at a time does this work.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ def money(amount: float, currency: str) -> str:
 
 
 def estimate(sources: Iterable[str | None]) -> str:
-    """Return what costs are called whose prices come from ``sources``, None for those of none.
+    """Return the words for costs whose prices come from ``sources``; None is a cost without one.
 
-    No bill was read, so each is an ``estimate``; at list prices, where nobody has set any.
+    daskscope reads no bills, so each is an ``estimate``: at list prices, if nobody has set any.
     """
     found = {source for source in sources if source is not None}
     if "list" not in found:
