@@ -7,10 +7,11 @@ import contextlib
 import http.client
 import socket
 import ssl
+import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,44 +73,6 @@ def head(path: str, *lines: str) -> bytes:
     return "\r\n".join((f"POST {path} HTTP/1.1", "Host: x", *lines, "", "")).encode()
 
 
-def http2_post(path: str, more: bytes = b"") -> bytes:
-    """Return the headers of a POST with a body that is still to come."""
-    fields = b"\x83\x86"  # :method POST, :scheme http
-    for name, value in ((4, path), (1, "x")):  # :path, :authority, each by its number in HPACK
-        fields += bytes((name, len(value))) + value.encode()
-    fields += more
-    return HTTP2 + len(fields).to_bytes(3) + b"\1\4\0\0\0\1" + fields
-
-
-def http2_gets(path: str, streams: Iterable[int]) -> bytes:
-    """Return the headers of a GET on each of the streams."""
-    fields = b"\x82\x86"  # :method GET, :scheme http
-    for name, value in ((4, path), (1, "x")):
-        fields += bytes((name, len(value))) + value.encode()
-    begin = len(fields).to_bytes(3) + b"\1\5"
-    return b"".join(begin + stream.to_bytes(4) + fields for stream in streams)
-
-
-def http2_resets(streams: Iterable[int]) -> bytes:
-    """Return frames that reset the streams."""
-    return b"".join(b"\0\0\4\3\0" + stream.to_bytes(4) + b"\0\0\0\x08" for stream in streams)
-
-
-def http2_status(peer: socket.socket) -> bytes | None:
-    """Return the field :status of an answer as HPACK has it; None if the stream was reset."""
-    received = b""
-    while True:
-        size = 9 + int.from_bytes(received[:3])
-        if len(received) < 9 or len(received) < size:
-            part = peer.recv(65536)
-            assert part
-            received += part
-        elif received[3] in (1, 3):  # headers, or a reset
-            return received[9:10] if received[3] == 1 else None
-        else:
-            received = received[size:]
-
-
 def ask(service: ServiceProcess, path: str) -> requests.Response:
     return requests.get(service.url + path, timeout=PATIENCE, verify=service.verify)
 
@@ -155,9 +118,6 @@ def test_connections_that_dribble_change_nothing(service: ServiceProcess, peers:
         peer = connect(service, peers)
         peer.sendall(what)
         dribbling.append(peer)
-        if number % 10 == 0:
-            peer = connect(service, peers, "h2")
-            peer.sendall(http2_post("/sign-in") if number % 20 else HTTP2)
     with _dribbles(dribbling) as sent:
         check_all_is_well(service, token)
         assert wait_until(lambda: sent.total() > len(dribbling))
@@ -185,50 +145,31 @@ def _dribbles(peers: list[socket.socket]) -> Iterator[Counter[int]]:
         thread.join()
 
 
-def test_a_hundred_requests_of_one_connection_are_answered_at_a_time(
-    service: ServiceProcess, peers: ExitStack
-) -> None:
-    peer = connect(service, peers, "h2")
+def test_http_2_is_not_offered(service: ServiceProcess, peers: ExitStack) -> None:
+    peer = connect(service, peers, "h2", "http/1.1")
+    if isinstance(peer, ssl.SSLSocket):
+        assert peer.selected_alpn_protocol() == "http/1.1"
+    # A client that does not ask is refused.
     peer.sendall(HTTP2)
-    for turn in range(3):
-        peer.sendall(http2_gets("/sign-in", range(turn * 200 + 1, turn * 200 + 201, 2)))
-        answered, received = 0, b""
-        while answered < 100:
-            part = peer.recv(65536)
-            assert part
-            received += part
-            while len(received) >= 9 and len(received) >= (
-                size := 9 + int.from_bytes(received[:3])
-            ):
-                if received[3] == 1:
-                    assert received[9:10] == b"\x88"  # 200
-                    answered += 1
-                elif received[3] == 0 and size > 9:  # let the server send on
-                    window = b"\0\0\4\x08\0\0\0\0\0" + (size - 9).to_bytes(4)
-                    peer.sendall(window)
-                received = received[size:]
+    assert peer.recv(12) in (b"", b"HTTP/1.1 400", b"HTTP/1.1 505")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
 @pytest.mark.parametrize("path", ["/sign-in", "/healthz"])
-def test_requests_that_are_reset_once_accepted_keep_no_other_waiting(
+def test_requests_whose_clients_go_at_once_keep_no_other_waiting(
     service: ServiceProcess, path: str
 ) -> None:
     token = service.token()
     ends = threading.Event()
+    reset_when_closed = struct.pack("ii", 1, 0)
 
     def flood() -> None:
         while not ends.is_set():
             with ExitStack() as own, contextlib.suppress(OSError):
-                peer = connect(service, own, "h2")
-                peer.sendall(HTTP2)
-                for first in range(1, 2**30, 30):
-                    if ends.is_set():
-                        return
-                    streams = range(first, first + 30, 2)
-                    peer.sendall(http2_gets(path, streams))
-                    ends.wait(0.01)  # they are accepted meanwhile
-                    peer.sendall(http2_resets(streams))
+                peer = connect(service, own)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset_when_closed)
+                peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                ends.wait(0.0005)  # it is received meanwhile
 
     attackers = [threading.Thread(target=flood) for _ in range(4)]
     for one in attackers:
@@ -260,7 +201,7 @@ def test_connections_without_a_request_are_closed(
 ) -> None:
     service = impatient_service
     host = f"Host: 127.0.0.1:{service.port}"
-    begun = [b"", b"P", f"GET /healthz HTTP/1.1\r\n{host}\r\n\r\n".encode(), HTTP2]
+    begun = [b"", b"P", f"GET /healthz HTTP/1.1\r\n{host}\r\n\r\n".encode()]
     idle = [connect(service, peers) for _ in begun]
     busy = connect(service, peers)
     for peer, what in zip(idle, begun, strict=True):
@@ -380,7 +321,7 @@ def test_connections_whose_answers_nobody_reads_are_closed(monkeypatch: pytest.M
             there.round()
             return [number for number, (peer, _) in enumerate(ends) if not _is_closed(peer)]
 
-        # What by HTTP/2 no one asks the server to send on is in its memory alone.
+        # What does not fit into the kernel's buffer is in the server's memory alone.
         for number in range(4):
             answer(number, 240_000)
         # One that has read all of a larger answer is as good as any.
@@ -494,7 +435,7 @@ def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
             asked.append(Answered())
             scope = get(address, "/", number)
             under_way.append(asyncio.create_task(there.__rsgi__(scope, asked[-1])))
-        await let_in()
+        await asyncio.sleep(0)
         refused = [one.status for one in asked if one.status]
         goes_on.set()
         await asyncio.gather(*under_way)
@@ -509,76 +450,6 @@ def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
     assert order[2:5] == [ours, other, f"{network}1"]
     assert order[5:7] == [ours, f"{network}1"]
     assert order[7:9] == [ours, f"{network}2"]
-
-
-def test_what_one_address_has_sent_keeps_no_other_from_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(front, "_MOST_COMING", 1000)
-    answered: list[str] = []
-
-    def app(environ: Any, start: Any) -> list[bytes]:
-        answered.append(environ["REMOTE_ADDR"])
-        start("200 OK", [])
-        return []
-
-    async def run() -> list[int]:
-        there = make_front(app)
-        asked = [Answered() for _ in range(701)]
-        addresses = [*["192.0.2.1"] * 700, "192.0.2.2"]
-        await asyncio.gather(
-            *(
-                there.__rsgi__(get(address, "/healthz", number), one)
-                for number, (address, one) in enumerate(zip(addresses, asked, strict=True))
-            )
-        )
-        await asyncio.to_thread(there.close)
-        return [one.status for one in asked]
-
-    # Half of all places are free for others. Theirs is not the last turn.
-    assert asyncio.run(run()) == [200] * 500 + [503] * 200 + [200]
-    assert answered.index("192.0.2.2") < 50
-
-
-def test_a_connection_with_more_requests_than_it_may_have_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "_MOST_REQUESTS", 3)
-    listener = socket.create_server(("127.0.0.1", 0))
-    with ExitStack() as stack:
-        stack.enter_context(listener)
-        there = Connections(listener.getsockname()[1], idle=3600, places=100)
-        ends: list[tuple[socket.socket, socket.socket]] = []
-        for _ in range(3):
-            peer = socket.create_connection(listener.getsockname())
-            ends.append((stack.enter_context(peer), stack.enter_context(listener.accept()[0])))
-            peer.setblocking(False)
-        names = ["{}:{}".format(*server.getpeername()) for _, server in ends]
-
-        def stay() -> list[int]:
-            there.look()
-            return [number for number, (peer, _) in enumerate(ends) if not _is_closed(peer)]
-
-        assert [there.begin(names[0]) for _ in range(3)] == [True] * 3
-        assert stay() == [0, 1, 2]
-        # Those that it has already are not answered either.
-        assert not there.begin(names[0])
-        assert not there.serves(names[0])
-        if Path("/proc/self/fd").exists():
-            assert stay() == [1, 2]
-        for _ in range(4):
-            there.end(names[0], 0)
-        assert there.serves(names[0])
-        # One that goes on although it is refused has as many.
-        for _ in range(3):
-            assert there.begin(names[1])
-            there.refuse(names[1])
-            there.end(names[1], 0)
-        assert not there.begin(names[1])
-        there.end(names[1], 0)
-        # Some time after refusals, it is as good as any.
-        there.round()
-        assert there.begin(names[1])
 
 
 def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
@@ -597,7 +468,7 @@ def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
         there = make_front(app)
         asked = [Answered() for _ in range(9)]
         begun = [asyncio.create_task(there.__rsgi__(get("192.0.2.1", "/"), one)) for one in asked]
-        await let_in()
+        await asyncio.sleep(0)
         ready = Answered()
         await there.__rsgi__(get("192.0.2.1", "/readyz"), ready)
         refused = [one.status for one in asked if one.status]
@@ -613,12 +484,6 @@ def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
 
 async def _not_at_once(*_: object) -> None:
     return None
-
-
-async def let_in() -> None:
-    """Wait until the event loop has begun to work on a few requests."""
-    for _ in range(3):
-        await asyncio.sleep(0)
 
 
 def make_front(app: Any) -> Front:
@@ -662,14 +527,12 @@ def test_what_is_no_body_is_refused_in_words(service: ServiceProcess, peers: Exi
         form = f"Content-Type: {FORM}"
         peer.sendall(head("/sign-in", form, "Transfer-Encoding: chunked") + body)
         assert peer.recv(12) == b"HTTP/1.1 400"
-    # As HTTP/2 lets lengths through: several that are equal, or none at all.
-    for lengths in (["3", "3"], [""]):
-        peer = connect(service, peers, "h2")
-        fields = b"".join(
-            b"\0\x0econtent-length" + bytes([len(one)]) + one.encode() for one in lengths
+    for lengths in ("3\r\nContent-Length: 4", "", "+3", "-1", "3a"):
+        peer = connect(service, peers)
+        peer.sendall(
+            head("/sign-in", f"Content-Type: {FORM}", f"Content-Length: {lengths}") + b"a=1"
         )
-        peer.sendall(http2_post("/sign-in", fields) + b"\0\0\3\0\1\0\0\0\1a=1")
-        assert http2_status(peer) in (b"\x8c", None)  # 400, or a stream that is reset
+        assert peer.recv(12) == b"HTTP/1.1 400"
     assert "Traceback" not in service.output
 
 
@@ -741,7 +604,7 @@ class Dribble:
 
 
 def receive(reception: Reception, request: Dribble, length: int | None, limit: int) -> bytes:
-    return asyncio.run(reception.receive(request, length, limit, "1.1"))
+    return asyncio.run(reception.receive(request, length, limit))
 
 
 @pytest.mark.parametrize("length", [None, 10, 10 * SMALL])

@@ -1,17 +1,13 @@
 """Closes connections that carry no request: each takes one of a limited number of places.
 
-The server itself closes a connection whose headers do not end, and an idle one of HTTP/1. It leaves
-open a client that connects and sends nothing, and an idle connection of HTTP/2. The kernel lists
-all of them as the process's open files, and :class:`~daskscope_service.server.front.Front` knows
-which of them have a request. Only Linux gives them unique numbers (``/proc``): elsewhere, nothing
-is closed here.
+The server itself closes a connection whose headers do not end, and an idle one. It leaves open a
+client that connects and sends nothing. The kernel lists all of them as the process's open files,
+and :class:`~daskscope_service.server.front.Front` knows which of them have a request. Only Linux
+gives them unique numbers (``/proc``): elsewhere, nothing is closed here.
 
-A client that requests much and reads nothing makes the server hold all of that in memory. With
-HTTP/2 not even the kernel sees it, so it is computed here: the bytes answered on a connection,
-minus those that its other side has acknowledged.
-
-A connection whose requests come faster than they are answered, although its client may only have so
-many at a time, is closed, too.
+A client that requests much and reads nothing makes the server hold all of that in memory. The
+kernel sees only what fits into its own buffer, so it is computed here: the bytes answered on a
+connection, minus those that its other side has acknowledged.
 """
 
 from __future__ import annotations
@@ -32,18 +28,9 @@ from dataclasses import dataclass
 _OPEN_FILES = "/proc/self/fd"
 
 #: Seconds between two rounds: one takes about 5 µs for each connection. A round comes earlier once
-#: so many bytes were answered, or if a connection has too many requests; but at least so many times
-#: later as the last one took.
+#: so many bytes were answered.
 _INTERVAL = 5.0
 _ANSWERED = 64 * 1024 * 1024
-_LOOK_EVERY = 0.1
-_PAUSE = 10
-
-#: How many requests of HTTP/2 a client may have at a time on one connection. The server counts one
-#: that the client has reset no more, although it still takes time. So of all, reset or not, a
-#: connection may have twice as many; a client that breaks off some requests has not as many.
-STREAMS = 100
-_MOST_REQUESTS = 2 * STREAMS
 
 #: A client that is still receiving an answer gets this many times as long.
 _READING = 10
@@ -85,39 +72,18 @@ class Connections:
         self._idle = idle
         self._places = places
         #: Seconds between two calls of :meth:`look`.
-        self.interval = min(_LOOK_EVERY, idle)
+        self.interval = min(1.0, idle)
         self._due = time.monotonic() + min(_INTERVAL, idle)
         #: By the inode of the socket, because the number of an open file is soon used again.
         self._known: dict[int, _Connection] = {}
         self._requests: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
-        #: Peers with too many requests, until these have ended; whether some are to be closed, and
-        #: from when on that may be.
-        self._excess: set[str] = set()
-        self._excess_is_new = False
-        self._soonest = 0.0
         self._used: dict[str, float] = {}
         self._answered: Counter[str] = Counter()
         self._bytes = 0
 
-    def begin(self, peer: str) -> bool:
-        """Note that a request of ``peer``, an address with its port, has begun.
-
-        Return whether to answer it: its connection is closed soon if it has too many.
-        """
+    def begin(self, peer: str) -> None:
+        """Note that a request of ``peer``, an address with its port, has begun."""
         self._requests[peer] += 1
-        if self._requests[peer] + self._refused[peer] > _MOST_REQUESTS and self.serves(peer):
-            self._excess.add(peer)
-            self._excess_is_new = True
-        return self.serves(peer)
-
-    def serves(self, peer: str) -> bool:
-        """Return whether requests of ``peer`` are still to be answered."""
-        return peer not in self._excess
-
-    def refuse(self, peer: str) -> None:
-        """Note that a request of ``peer`` is refused: until the next round, it counts on."""
-        self._refused[peer] += 1
 
     def end(self, peer: str, answered: int) -> None:
         """Note that a request of ``peer`` was answered, with so many bytes."""
@@ -127,31 +93,21 @@ class Connections:
         self._requests[peer] -= 1
         if not self._requests[peer]:
             del self._requests[peer]
-            self._excess.discard(peer)
 
     def look(self) -> None:
         """Do a round if it is time for one."""
-        began = time.monotonic()
-        much = self._bytes > _ANSWERED or self._excess_is_new
-        if began >= self._due or (much and began >= self._soonest):
-            self._due = began + min(_INTERVAL, self._idle)
-            spent = time.thread_time()
+        if time.monotonic() >= self._due or self._bytes > _ANSWERED:
+            self._due = time.monotonic() + min(_INTERVAL, self._idle)
             self.round()
-            spent = time.thread_time() - spent
-            self._soonest = time.monotonic() + _PAUSE * spent
 
     def round(self) -> None:
-        """Close connections that were unused for too long, those that do not read answers, and
-        those with too many requests.
-        """
+        """Close connections that were unused for too long, and those that do not read answers."""
         if not os.path.isdir(_OPEN_FILES):
             return
         now = time.monotonic()
         # What is noted during this round is left to the next one.
         used, self._used = self._used, {}
         answered, self._answered, self._bytes = self._answered, Counter(), 0
-        self._refused, self._excess_is_new = Counter(), False
-        excess = self._excess.copy()
         open_files = self._look(now)
         for connection in self._known.values():
             connection.answered += answered[connection.peer]
@@ -164,8 +120,7 @@ class Connections:
             if self._known[inode].peer not in self._requests
             and self._known[inode].peer not in self._used
         }
-        too_many = {inode for inode in open_files if self._known[inode].peer in excess}
-        for inode in {*too_many, *self._too_long(unused, now), *self._unread(open_files)}:
+        for inode in {*self._too_long(unused, now), *self._unread(open_files)}:
             _close(open_files[inode], inode)
 
     def _look(self, now: float) -> dict[int, int]:

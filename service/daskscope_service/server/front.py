@@ -5,10 +5,6 @@ thread by sending slowly or reading slowly. So requests are received, and answer
 event loop; a request takes a thread only in between. Addresses take turns for threads, so an
 address that sends many requests does not delay others. ``/healthz`` is answered on the event loop,
 and ``/readyz`` by threads of its own, so that a busy service does not look like a dead one.
-
-A client of HTTP/2 can reset each request once the server has accepted it, and send the next: the
-server's own limit does not hold then, and every request still reaches the event loop. So each is
-first only counted, which takes little, and addresses take turns for all else.
 """
 
 from __future__ import annotations
@@ -37,11 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-#: How many requests may have come without having been looked at, and of how many of them the event
-#: loop begins to work in one round: more would keep others waiting.
-_MOST_COMING = 4000
-_AT_A_TIME = 16
 
 #: How many requests may be arriving, and how many may wait for a thread or have one.
 _MOST_ARRIVING = 2000
@@ -100,8 +91,6 @@ class Front:
         self._aside = _Threads(2, "daskscope-ready")
         self._connections = connections
         self._closing = PeriodicTask("connections", connections.look, connections.interval)
-        self._coming = Places(_MOST_COMING, "have not been looked at yet")
-        self._entrance = Turns(_AT_A_TIME, _AT_A_TIME)
         self._arriving = Places(_MOST_ARRIVING, "have not arrived as a whole yet")
         self._waiting = Places(_MOST_WAITING, "wait for their answers")
         self._asking = Places(_MOST_ASKING, "wait to hear whether the service is ready")
@@ -127,30 +116,17 @@ class Front:
 
     async def __rsgi__(self, scope: Any, request: Any) -> None:
         """Answer a request."""
-        peer = scope.client
+        self._connections.begin(scope.client)
         sent = 0
         try:
-            if self._connections.begin(peer) and await self._enter(peer):
-                sent = await self._handle(scope, request)
+            sent = await self._handle(scope, request)
         except Problem as problem:
             sent = _send(request, _refusal(problem))
         except GoneError:
             # Perhaps the client is still there, and has sent an invalid body.
             _send(request, _refusal(Problem(400, "The request's body broke off.")))
         finally:
-            self._connections.end(peer, sent)
-
-    async def _enter(self, peer: str) -> bool:
-        """Wait for a turn on the event loop; return whether the connection is still served."""
-        who = _who(_address(peer))
-        try:
-            with self._coming.place(who):
-                async with self._entrance.turn(who):
-                    await asyncio.sleep(0)  # the turn lasts one round of the loop
-        except Problem:
-            self._connections.refuse(peer)
-            raise
-        return self._connections.serves(peer)
+            self._connections.end(scope.client, sent)
 
     async def _handle(self, scope: Any, request: Any) -> int:
         """Answer a request; return how many bytes the answer has."""
@@ -177,9 +153,8 @@ class Front:
                         return _send(request, answer)
         except Problem as problem:
             environ["wsgi.input"] = Refusal(problem)
-            last = scope.http_version != "2"
             with waiting.place(who):
-                return await threads.run(who, _respond, self._app, environ, request, last)
+                return await threads.run(who, _respond, self._app, environ, request, True)
         environ["wsgi.input"] = io.BytesIO(body)
         if length is None:
             environ["CONTENT_LENGTH"] = str(len(body))
@@ -192,9 +167,8 @@ class Front:
     async def _receive(
         self, environ: WSGIEnvironment, request: Any, length: int | None, limit: int
     ) -> bytes:
-        version = environ["SERVER_PROTOCOL"].removeprefix("HTTP/")
         try:
-            return await self._reception.receive(request, length, limit, version)
+            return await self._reception.receive(request, length, limit)
         except Problem:
             if "HTTP_EXPECT" not in environ:  # else the client waits to be asked
                 await drain(request, self._limits.get(environ["PATH_INFO"], SMALL))
@@ -258,17 +232,13 @@ def environ_of(scope: Any) -> WSGIEnvironment:
     environ.setdefault("HTTP_HOST", scope.authority or "")
     server, _, port = scope.server.rpartition(":")
     environ["SERVER_NAME"], environ["SERVER_PORT"] = server.strip("[]"), port
-    environ["REMOTE_ADDR"] = _address(scope.client)
+    environ["REMOTE_ADDR"] = scope.client.rpartition(":")[0].strip("[]")
     environ["SERVER_PROTOCOL"] = f"HTTP/{scope.http_version}"
     environ["REQUEST_METHOD"] = scope.method
     environ["PATH_INFO"] = scope.path.encode().decode("latin-1")
     environ["QUERY_STRING"] = scope.query_string
     environ["wsgi.url_scheme"] = scope.scheme
     return environ
-
-
-def _address(peer: str) -> str:
-    return peer.rpartition(":")[0].strip("[]")
 
 
 def _length_of(environ: WSGIEnvironment) -> int | None:
@@ -279,9 +249,7 @@ def _length_of(environ: WSGIEnvironment) -> int | None:
         if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
             raise Problem(400, "Content-Length must be one whole number.")
         return int(text)
-    if environ["SERVER_PROTOCOL"] != "HTTP/2" and "HTTP_TRANSFER_ENCODING" not in environ:
-        return 0
-    return None
+    return None if "HTTP_TRANSFER_ENCODING" in environ else 0
 
 
 def _respond(app: WSGIApplication, environ: WSGIEnvironment, request: Any, last: bool) -> int:

@@ -17,14 +17,13 @@ import threading
 import time
 from typing import Any
 
-from granian.constants import Interfaces, SSLProtocols
-from granian.http import HTTP1Settings, HTTP2Settings
+from granian.constants import HTTPModes, Interfaces, SSLProtocols
+from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
 
 from daskscope.errors import ConfigurationError
 from daskscope_service.server import logs, tls
-from daskscope_service.server.connections import STREAMS
 from daskscope_service.settings import Settings
 
 #: Seconds that requests under way get to finish when the service is asked to stop; then it is
@@ -62,17 +61,11 @@ def serve(settings: Settings) -> None:
         workers=1,  # one writer; more processes would only contend for SQLite's lock
         backpressure=_connections(),
         websockets=False,
+        # A client of HTTP/2 can reset its requests and send more, so nothing bounds how many wait
+        # for the event loop. With HTTP/1 a connection carries one request at a time.
+        http=HTTPModes.http1,
         http1_settings=HTTP1Settings(
             header_read_timeout=_HEADER_SECONDS * 1000, max_buffer_size=_BUFFER
-        ),
-        http2_settings=HTTP2Settings(
-            initial_connection_window_size=_BUFFER,
-            initial_stream_window_size=_BUFFER,
-            max_headers_size=_BUFFER,
-            max_concurrent_streams=STREAMS,
-            # A peer that is gone does not answer the pings.
-            keep_alive_interval=30_000,
-            keep_alive_timeout=20,
         ),
         log_level=LogLevels.error,
         log_dictconfig=logs.configuration(settings),

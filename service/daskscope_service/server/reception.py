@@ -73,7 +73,7 @@ class Reception:
         self._grace = grace
         self._rate = rate
 
-    async def receive(self, request: Any, length: int | None, limit: int, version: str) -> bytes:
+    async def receive(self, request: Any, length: int | None, limit: int) -> bytes:
         """Return the body of an RSGI ``request``.
 
         Parameters
@@ -101,16 +101,14 @@ class Reception:
             except RuntimeError as error:  # RSGI's own error
                 raise GoneError from error
             return body
-        return await self._receive_parts(request, length, limit, version)
+        return await self._receive_parts(request, length, limit)
 
     def give_back(self, body: bytes) -> None:
         """Free the room of a ``body`` that was received, once it is no longer needed."""
         if len(body) > SMALL:
             self._free += len(body)
 
-    async def _receive_parts(
-        self, request: Any, length: int | None, limit: int, version: str
-    ) -> bytes:
+    async def _receive_parts(self, request: Any, length: int | None, limit: int) -> bytes:
         loop = asyncio.get_running_loop()
         began = loop.time()
         parts: list[bytes] = []
@@ -132,7 +130,7 @@ class Reception:
                     timer.reschedule(began + self._grace + size / self._rate)
                     if size == length:
                         break
-            if size < length if length is not None else empty > 1 and version != "2":
+            if size < length if length is not None else empty > 1:
                 raise GoneError
         except BaseException as error:
             self._free += size
