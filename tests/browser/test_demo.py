@@ -11,9 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.gallery import Gallery
 from tests.browser.watch import watched
 from tests.demo_process import ONE_ROUND, DemoProcess
-
-#: Milliseconds for the demo to come as far as its first exceptions and its event.
-ONE_ROUND_MS = 1000 * ONE_ROUND
+from tests.patience import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,6 @@ def demo() -> Iterator[DemoProcess]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_from_the_sign_in_link_to_the_code_that_failed(
     demo: DemoProcess, browser: Browser, gallery: Gallery, width: int
@@ -50,7 +47,7 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
         page.wait_for_selector("#charts[data-drawn]")
         # It updates itself: nothing is reloaded while the demo works its way there.
         events = page.get_by_role("cell", name=re.compile(r'"parsed": \d+'))
-        expect(events.first).to_be_visible(timeout=ONE_ROUND_MS)
+        wait_until(events.first.is_visible, what="the event of a round", seconds=ONE_ROUND)
         expect(page.get_by_role("link", name="SyntaxError").first).to_be_visible()
         look("cluster")
 
@@ -62,7 +59,7 @@ def test_from_the_sign_in_link_to_the_code_that_failed(
         expect(page.get_by_text("ast.parse").first).to_be_visible()
         # Its spans come when it has ended, its records as they are made; the page updates itself.
         failed = page.locator(".waterfall details", has_text="erred").first
-        expect(failed).to_be_visible(timeout=ONE_ROUND_MS)
+        wait_until(failed.is_visible, what="the spans of the failed one", seconds=ONE_ROUND)
         failed.locator("summary").click()
         expect(
             failed.get_by_role("cell", name=re.compile("erred SyntaxError")).first

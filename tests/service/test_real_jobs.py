@@ -122,7 +122,8 @@ def test_what_was_changed_is_named_and_nothing_else(rounds: Rounds) -> None:
         large = [
             (part["kind"], part["prefix"])
             for part in found["parts"]
-            if abs(part["seconds"]) >= 0.2 * abs(found["seconds"])
+            # How long threads had no task also depends on what else this machine does.
+            if part["kind"] != "idle" and abs(part["seconds"]) >= 0.2 * abs(found["seconds"])
         ]
         return found, large
 
