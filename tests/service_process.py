@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
 import re
-import secrets
 import signal
-import socket
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,34 +22,11 @@ from daskscope_service.settings import Settings, option, variable
 from tests import sqlite_template
 from tests.forked import ForkedProcess
 from tests.patience import PATIENCE, wait_until
-
-_PORTS = range(20_000, 32_768)
-_taken: set[int] = set()
+from tests.ports import free_port
 
 _STOP_SECONDS = PATIENCE
 
 _SETTINGS = {setting.name: setting for setting in dataclasses.fields(Settings)}
-
-
-def free_port() -> int:
-    """Return a loopback port that nothing listens on, another one each time.
-
-    It is none of those that Linux gives to connections: one of them could take it before it is
-    listened on.
-    """
-    while True:
-        port = secrets.choice(_PORTS)
-        if port in _taken:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                continue
-        _taken.add(port)
-        return port
 
 
 class ServiceProcess:

@@ -20,8 +20,9 @@ from daskscope.plugin import NAME
 from tests.demo_process import ONE_ROUND, DemoProcess
 from tests.exporter.truth import Truth
 from tests.patience import wait_until
+from tests.ports import free_port
 from tests.service.counted_rows import assert_service_equals
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 PATIENCE = 150.0
 

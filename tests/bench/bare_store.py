@@ -25,7 +25,7 @@ import msgspec
 import requests
 
 from daskscope.protocol import Heartbeat, Reply
-from tests.service_process import free_port
+from tests.ports import free_port
 
 _FILE = "BARE_STORE_FILE"
 _THREADS = 16

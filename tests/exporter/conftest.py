@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from distributed import Client, LocalCluster, Scheduler
@@ -25,6 +26,7 @@ from tests.exporter.everywhere import counted_everywhere
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
 from tests.patience import PATIENCE, wait_until
+from tests.ports import free_port
 
 TOKEN = "dsk_test_0123456789abcdef"
 
@@ -37,6 +39,14 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("OTEL_", "DASK_DASKSCOPE")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _spools_in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test deliver what another one could not: all have the same token, and the address of
+    one's server may be that of another's.
+    """
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path(os.environ["XDG_STATE_HOME"], uuid4().hex)))
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +71,11 @@ def recorder() -> Iterator[Recorder]:
 def start_cluster() -> LocalCluster:
     """Return a cluster of one worker process with two threads."""
     return LocalCluster(
-        n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=False
+        n_workers=1,
+        threads_per_worker=2,
+        scheduler_port=free_port(),
+        dashboard_address=":0",
+        silence_logs=False,
     )
 
 

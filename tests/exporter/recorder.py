@@ -25,6 +25,7 @@ from opentelemetry.proto.logs.v1 import logs_pb2
 
 from daskscope import names, protocol
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 # Two threads that ask msgspec for the same type for the first time at once can end the process.
 _decode = msgspec.json.Decoder(protocol.Heartbeat).decode
@@ -91,7 +92,7 @@ class Recorder:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port or free_port()), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         if tls is not None:
             # The handshake in the request's own thread: one that fails must not end the server.

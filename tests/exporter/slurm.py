@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.patience import START_PATIENCE, wait_until
-from tests.service_process import free_port
+from tests.ports import free_port
 
 #: What Debian has them in: ``apt-get install munge slurmctld slurmd slurm-client``.
 PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")

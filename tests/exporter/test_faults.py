@@ -34,7 +34,7 @@ from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Misbehaviour, Recorder
 from tests.patience import PATIENCE
-from tests.service_process import free_port
+from tests.ports import free_port
 
 HOST = "daskscope.invalid"
 

@@ -19,7 +19,7 @@ import daskscope
 from tests.exporter.recorder import Recorder
 from tests.needed import needed
 from tests.patience import START_PATIENCE, wait_until
-from tests.service_process import free_port
+from tests.ports import free_port
 
 # ./dev matrix runs without it, too.
 why = "Dask Gateway is not installed: its wheel, with the proxy, is for Linux on x86-64"

@@ -32,7 +32,7 @@ from tests.exporter.test_otlp_environment import (
     close_within_its_deadline,
 )
 from tests.patience import PATIENCE, wait_until
-from tests.service_process import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.usefixtures("sends_soon", "closes_before_servers"), pytest.mark.contract]
 

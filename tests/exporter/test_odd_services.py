@@ -21,7 +21,7 @@ import daskscope
 from daskscope import ConfigurationError, ServiceError, ServiceUnreachable, service_client
 from daskscope.api import make_report
 from tests.exporter.conftest import TOKEN
-from tests.service_process import free_port
+from tests.ports import free_port
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 

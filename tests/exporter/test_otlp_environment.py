@@ -32,7 +32,7 @@ from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register, close_plugin, take_off, warnings_in
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE
-from tests.service_process import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("sends_soon", "closes_before_servers")
 

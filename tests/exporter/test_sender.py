@@ -20,7 +20,7 @@ from daskscope.delivery import backoff
 from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
-from tests.service_process import free_port
+from tests.ports import free_port
 
 
 def inc(x: int) -> int:

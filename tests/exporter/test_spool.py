@@ -28,10 +28,11 @@ import daskscope
 from daskscope.delivery import backoff
 from daskscope.delivery import spool as spool_module
 from daskscope.delivery.spool import Spool, directory, read_records
-from tests.exporter.conftest import TOKEN, Register
+from tests.exporter.conftest import TOKEN, Register, close_plugin
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 from tests.patience import START_PATIENCE, wait_until
+from tests.ports import free_port
 
 ENDPOINT = "http://127.0.0.1:1"
 
@@ -576,3 +577,16 @@ def test_no_spool_where_none_is_wanted(
     refused = recorder.refused
     recorder.wait_for(lambda: recorder.refused > refused + 1, "refused beats")
     assert not list(tmp_path.rglob("*"))
+
+
+@pytest.mark.uncounted("no service takes its rows")
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_no_test_delivers_what_another_one_left(
+    client: Client, register: Register, turn: str
+) -> None:
+    folder = Path(os.environ["XDG_STATE_HOME"], "daskscope")
+    assert not list(folder.glob("*"))
+    register(endpoint=f"http://127.0.0.1:{free_port()}")
+    client.submit(inc, 1).result()
+    close_plugin(client)
+    assert list(folder.glob("*.beats"))

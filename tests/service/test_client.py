@@ -19,6 +19,7 @@ import pytest
 import daskscope
 from daskscope import api, api_types, service_client
 from daskscope_service.accounts import tokens
+from tests.ports import free_port
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -28,7 +29,7 @@ from tests.service.beats import (
     make_failure,
     post,
 )
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
 

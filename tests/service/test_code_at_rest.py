@@ -14,6 +14,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import open_database, upgrade_database
 from daskscope_service.db.keys import FILE
 from daskscope_service.settings import Settings
+from tests.ports import free_port
 from tests.service.beats import (
     make_beat,
     make_cluster,
@@ -28,7 +29,7 @@ from tests.service.beats import (
 from tests.service.conftest import NewDatabase
 from tests.service.test_command_line import daskscope
 from tests.service.test_migrations import raw, rows_of
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 CLUSTER = "Scheduler-code"
 

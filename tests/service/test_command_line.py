@@ -15,9 +15,10 @@ import pytest
 import requests
 
 from tests import forked
+from tests.ports import free_port
 from tests.service.beats import make_beat, post
 from tests.service.people import follow
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
 

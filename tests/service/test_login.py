@@ -30,10 +30,11 @@ from daskscope_service.accounts.login_rate_limit import TooMany
 from daskscope_service.accounts.users import Role
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from tests.ports import free_port
 from tests.service.beats import make_beat, post
 from tests.service.people import browser_of, make_user, sign_in_by_link, try_to_sign_in
 from tests.service.test_command_line import daskscope
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
 

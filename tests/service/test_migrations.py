@@ -39,12 +39,13 @@ from daskscope_service.db.engine import (
     writing,
 )
 from daskscope_service.settings import Settings
+from tests.ports import free_port
 from tests.postgresql import PostgresServer
 from tests.service.conftest import NewDatabase
 from tests.service.revisions.r0001 import SECRET
 from tests.service.revisions.r0005 import KEY
 from tests.service.test_command_line import daskscope
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 NEWEST = revisions.known()[-1]
 

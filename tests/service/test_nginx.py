@@ -15,9 +15,10 @@ import pytest
 import requests
 
 from tests.patience import wait_until
+from tests.ports import free_port
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_beat, make_cluster, post
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 

@@ -24,10 +24,11 @@ from sqlalchemy import select
 from daskscope.protocol import encode
 from daskscope_service.db import schema
 from tests.patience import wait_until
+from tests.ports import free_port
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_beat, make_cluster, make_event, post
 from tests.service.conftest import NewDatabase, standstill
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 SENDERS = 6
 SECRET = "a secret to read the metrics with"

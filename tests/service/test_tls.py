@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives import serialization
 
 from daskscope.protocol import encode
 from tests.certificates import Certificates
+from tests.ports import free_port
 from tests.service.beats import make_beat
 from tests.service.test_command_line import daskscope
-from tests.service_process import ServiceProcess, free_port
+from tests.service_process import ServiceProcess
 
 WAIT_SECONDS = 30
 

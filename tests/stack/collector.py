@@ -9,7 +9,7 @@ from typing import Self
 import requests
 
 from tests.patience import wait_until
-from tests.service_process import free_port
+from tests.ports import free_port
 from tests.stack.influxdb import InfluxDB
 from tests.stack.part import Part, answers
 

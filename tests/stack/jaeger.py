@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import requests
 
-from tests.service_process import free_port
+from tests.ports import free_port
 from tests.stack.part import Part, answers
 
 #: Its ports, of which a test needs two.

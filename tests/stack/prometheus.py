@@ -7,7 +7,7 @@ from typing import Self
 
 import requests
 
-from tests.service_process import free_port
+from tests.ports import free_port
 from tests.stack.part import Part, answers
 
 
