@@ -30,8 +30,7 @@ _choosing = threading.Lock()
 def free_port() -> int:
     """Return a loopback port that nothing listens on; the same one not before 500 others."""
     with _choosing:
-        import random
-    return random.randrange(20000, 32768)
+        return next(_free)
 
 
 def _free_ports() -> Iterator[int]:
