@@ -62,6 +62,7 @@ def test_while_heartbeats_are_being_written_judging_pauses(
 
     # For as long as it takes: as if each look had taken very long.
     monkeypatch.setattr(evaluator, "_PAUSE", 1e6)
+    monkeypatch.setattr(evaluator, "_SECONDS", 1e6)
     judging = Evaluator(engine, EmbeddedSeries(engine), 60.0, writer.is_busy)
     thread = threading.Thread(target=judging.round)
     try:
