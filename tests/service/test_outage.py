@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
-from daskscope_service.db.engine import upgrade_database
+from daskscope_service.db.engine import open_database, upgrade_database
 from daskscope_service.settings import Settings
 from tests.postgresql import PostgresServer, find_binaries
 from tests.service.beats import make_beat, post
@@ -51,3 +52,26 @@ def test_while_the_server_is_away_503_and_then_on_as_before(
         ids = {item["id"] for item in read().json()["items"]}
         assert ids == {before.cluster.id, after.cluster.id}
         assert "Traceback" not in service.output
+
+
+def test_a_server_that_is_gone_without_a_word_is_noticed_soon(server: PostgresServer) -> None:
+    url = server.url(server.create())
+    upgrade_database(Settings(database_url=url))
+
+    def parameters(url: str) -> dict[str, str]:
+        engine = open_database(Settings(database_url=url))
+        try:
+            with engine.connect() as connection:
+                driver: Any = connection.connection.driver_connection
+                found: dict[str, str] = driver.info.get_parameters()
+                return found
+        finally:
+            engine.dispose()
+
+    usual, own = parameters(url), parameters(f"{url}&keepalives_idle=60")
+    idle, interval, count = (
+        int(usual[f"keepalives_{one}"]) for one in ("idle", "interval", "count")
+    )
+    assert idle + interval * count <= 30
+    assert int(usual["tcp_user_timeout"]) <= 30_000
+    assert own["keepalives_idle"] == "60"

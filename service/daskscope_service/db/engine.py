@@ -40,6 +40,15 @@ _BUSY_SECONDS = 10.0
 #: Seconds without use after which a connection to PostgreSQL is checked before it is used.
 _PING_SECONDS = 1.0
 
+#: How PostgreSQL's client notices within half a minute that the server's machine is gone or cut off.
+#: By default, it waits two hours for an answer that never comes. The address can say otherwise.
+_NOTICE_LOSS = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,  # milliseconds, for what was sent and is not acknowledged
+}
+
 #: The number of PostgreSQL's advisory lock that :func:`alone` holds.
 _ALONE_LOCK = 0x6461736B_73636F70  # "daskscop"
 
@@ -212,6 +221,7 @@ def _opened(settings: Settings, *, make: bool = False) -> Iterator[Engine]:
                 "connect_timeout": round(_BUSY_SECONDS),
                 "client_encoding": "utf8",
                 "application_name": "daskscope",
+                **{name: value for name, value in _NOTICE_LOSS.items() if name not in url.query},
             }
         engine = create_engine(url, **options)
         sealing.attach(engine.dialect, Keys(settings))
