@@ -62,7 +62,9 @@ def list_computations(
     since: Since = "7 days",
     user: str | None = None,
     *,
+    status: str | None = None,
     finding: str | None = None,
+    sort: str | None = None,
     limit: int | None = None,
 ) -> list[Computation]:
     """Return the computations, of one cluster or of all, that started since then, newest first.
@@ -72,15 +74,22 @@ def list_computations(
 
     Each has ``id``, ``cluster``, ``user``, ``status`` (running, finished, erred, cancelled, lost),
     ``started_at``, ``stopped_at``, ``duration``, ``tasks``, ``states``, ``seconds`` by action and
-    more: :class:`daskscope.api_types.Computation` has them all. ``finding`` selects computations
-    with a finding of that rule. Raises as :func:`list_clusters`, and NotFound if there is no such
-    cluster.
+    more: :class:`daskscope.api_types.Computation` has them all. ``status`` selects computations
+    with that status, and ``finding`` those with a finding of that rule. ``sort`` is started or
+    status: those that run first, then the lost, erred, cancelled and finished ones. Raises as
+    :func:`list_clusters`, and NotFound if there is no such cluster.
     """
     if cluster_id is not None:
         _check_text("cluster_id", cluster_id)
     found: list[Any] = []
     if cluster_id != "":
-        filters = {"user": user, "finding": finding, "cluster": cluster_id}
+        filters = {
+            "user": user,
+            "status": status,
+            "finding": finding,
+            "sort": sort,
+            "cluster": cluster_id,
+        }
         found = _items("computations", limit, since=since, **filters)
     if not (found or cluster_id is None or _is_known(cluster_id)):
         raise NotFound(f"no cluster has the id or the name {cluster_id!r}", 404)

@@ -136,6 +136,9 @@ def _others(rule: str, at: Places) -> Addresses:
             "at some time": lambda: f"/computations?until={at.instant()}",
             "of a user": lambda: f"/computations?user={at.user()}",
             "of no one": lambda: "/computations?user=nobody",
+            "that erred": lambda: "/computations?status=erred",
+            "that finished": lambda: "/computations?status=finished",
+            "by status": lambda: "/computations?sort=status",
         },
         "/exceptions": {
             "a day": lambda: f"/exceptions?since={at.stock.now - DAY}",

@@ -419,6 +419,7 @@ def test_lists_name_the_first_cause_and_are_filtered_by_it(
         return [one["id"] for one in reader.answer(path, finding=rule)["items"]]
 
     assert chosen("computations", "tiny-tasks") == ["tiny"]
+    assert chosen("computations", "tiny tasks") == ["tiny"]  # as pages call it
     assert chosen(f"clusters/{CLUSTER}/computations", "out-of-memory") == ["died"]
     assert chosen("computations", "failed") == []  # an effect of the memory
     assert chosen("clusters", "out-of-memory") == [CLUSTER]

@@ -312,6 +312,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
             ),
             make_computation("windows", frames=(CodeFrame(f"{WINDOWS}\\joblib\\_dask.py", 336),)),
             make_computation("many", frames=()),
+            make_computation("timed", frames=()),
             make_computation("refused", frames=None),
             make_computation("empty", frames=()),
         ),
@@ -320,6 +321,15 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
                 make_task_group("many", f"{prefix}-{n}", prefix=prefix, tasks=tasks)
                 for prefix, tasks in (("load", 2), ("fit", 3), ("score", 1), ("save", 1))
                 for n in range(2)
+            ),
+            *(
+                make_task_group("timed", prefix, prefix=prefix, tasks=tasks, seconds=seconds)
+                for prefix, tasks, seconds in (
+                    ("split", 900, {"compute": 0.5, "transfer": 80.0}),
+                    ("fit", 2, {"compute": 60.0}),
+                    ("score", 2, {"compute": 7.0}),
+                    ("save", 9, {}),
+                )
             ),
             make_task_group("refused", "load-1", prefix="load"),
             make_task_group("job", "load-1", prefix="load"),
@@ -340,6 +350,7 @@ def test_where_no_code_of_the_users_is_known_its_place_or_its_tasks_are_the_titl
         **dict.fromkeys(CALL_FOR_USERS, "tasks of fit"),
         "windows": "_dask.py:336",  # its tasks have not come yet
         "many": "tasks of fit, load, save, …",
+        "timed": "tasks of fit, score, split, …",  # by what they computed
         "refused": "tasks of load",
         "empty": "",
     }

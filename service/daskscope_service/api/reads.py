@@ -13,6 +13,7 @@ from daskscope_service.accounts.access import require
 from daskscope_service.costs.spending import first_monday
 from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import Item, reading
+from daskscope_service.findings.computation_parameters import OF_COMPUTATIONS, asked_computations
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.insight.views import ClusterView, ComputationView
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
@@ -93,6 +94,8 @@ _SORT = Parameter(
     {"enum": list(SORTS), "default": "last"},
 )
 
+_FILTERS = tuple(parameter.name for parameter in OF_COMPUTATIONS)
+
 _OF_LOGS = (
     Parameter("level", "Only records of this level or above.", {"enum": list(LEVELS)}),
     Parameter("text", "Only records that contain this text, in upper or lower case.", TEXT),
@@ -129,23 +132,23 @@ def cluster(cluster_id: str) -> Item:
 
 @blueprint.get("/clusters/<cluster_id>/computations")
 @require("read")
-@answers(types.Page[types.Computation], *OF_CLUSTER, FINDING)
+@answers(types.Page[types.Computation], *OF_CLUSTER, *OF_COMPUTATIONS)
 def cluster_computations(cluster_id: str) -> Item:
-    """Answer with a cluster's computations by the time they started."""
-    which, rule = selection(cluster=cluster_id, beside=(FINDING.name,)), asked_rule()
+    """Answer with a cluster's computations, by default by the time they started."""
+    which, some = selection(cluster=cluster_id, beside=_FILTERS), asked_computations()
     with reading() as scope:
         one_cluster(scope, cluster_id)
-        return page_answer(list_computations(scope, which, rule), _computation_url)
+        return page_answer(list_computations(scope, which, some), _computation_url)
 
 
 @blueprint.get("/computations")
 @require("read")
-@answers(types.Page[types.Computation], *LIST, FINDING)
+@answers(types.Page[types.Computation], *LIST, *OF_COMPUTATIONS)
 def computations() -> Item:
-    """Answer with computations of all clusters by the time they started."""
-    which, rule = selection(beside=(FINDING.name,)), asked_rule()
+    """Answer with computations of all clusters, by default by the time they started."""
+    which, some = selection(beside=_FILTERS), asked_computations()
     with reading() as scope:
-        return page_answer(list_computations(scope, which, rule), _computation_url)
+        return page_answer(list_computations(scope, which, some), _computation_url)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")

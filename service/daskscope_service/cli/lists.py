@@ -96,6 +96,16 @@ def _options(*names: str) -> Callable[[F], F]:
         "finding": click.option(
             "--finding", metavar="RULE", help="Only those with this finding, such as tiny-tasks."
         ),
+        "status": click.option(
+            "--status",
+            type=click.Choice(["running", "lost", "erred", "cancelled", "finished"]),
+            help="Only computations with this status.",
+        ),
+        "by": click.option(
+            "--sort",
+            type=click.Choice(["started", "status"]),
+            help="Order: newest first (started, the default), or by status, running first.",
+        ),
         "sort": click.option(
             "--sort",
             type=click.Choice(["last", "cost", "change"]),
@@ -142,12 +152,13 @@ def clusters(**options: Any) -> None:
 
 
 @list_group.command("computations")
-@_options("cluster", "since", "user", "finding", "limit", "as_json")
+@_options("cluster", "since", "user", "status", "finding", "by", "limit", "as_json")
 def computations(**options: Any) -> None:
-    """List computations of one cluster or of all, by start time.
+    """List computations of one cluster or of all, by start time or by status.
 
     \b
     For example:
+      daskscope list computations --status erred
       daskscope list computations --user maria --since "12 hours"
       daskscope list computations --finding spilling
     """

@@ -18,5 +18,12 @@ FINDING = Parameter(
 
 
 def asked_rule(name: str = FINDING.name) -> str | None:
-    """Return the rule that the request's parameter names, or None where it is not given."""
-    return one_of(name, RULE_NAMES) if name in request.args else None
+    """Return the rule that the request's parameter names, or None where it is not given.
+
+    Pages show names with spaces: they are names, too.
+    """
+    asked = request.args.get(name)
+    if asked is None:
+        return None
+    called = asked.replace(" ", "-")
+    return called if called in RULE_NAMES else one_of(name, RULE_NAMES)

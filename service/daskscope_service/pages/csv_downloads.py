@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from daskscope import names, protocol
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
-from daskscope_service.findings.rule_parameter import FINDING, asked_rule
+from daskscope_service.findings.computation_parameters import OF_COMPUTATIONS, asked_computations
 from daskscope_service.insight.time import seconds_of
 from daskscope_service.insight.views import ComputationDetail
 from daskscope_service.policies.queries import list_decisions
@@ -132,14 +132,15 @@ LOGS = make_columns(
 @blueprint.get("/computations.csv")
 @signed_in
 def computations() -> ResponseReturnValue:
-    """Answer with computations, the newest first."""
-    which, rule = selection(beside=(FINDING.name,)), asked_rule()
+    """Answer with computations, in the order that the address asks for."""
+    which = selection(beside=tuple(parameter.name for parameter in OF_COMPUTATIONS))
+    chosen = asked_computations()
     return csv_list(
         COMPUTATIONS,
-        lambda scope, some: list_computations(scope, some, rule),
+        lambda scope, some: list_computations(scope, some, chosen),
         which,
         "computations",
-        rule or "",
+        "-".join(filter(None, (chosen.status, chosen.finding))),
     )
 
 

@@ -11,7 +11,8 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import may_act, signed_in
 from daskscope_service.costs.prices import THINGS
 from daskscope_service.db.scope import Selection, encode_cursor, reading
-from daskscope_service.findings.rule_parameter import FINDING, RULE_NAMES, asked_rule
+from daskscope_service.findings.computation_parameters import OF_COMPUTATIONS, asked_computations
+from daskscope_service.findings.rule_parameter import RULE_NAMES
 from daskscope_service.insight.time import all_together, seconds_of
 from daskscope_service.insight.why_running import why_running
 from daskscope_service.pages.bars import state_bar, time_bar
@@ -21,6 +22,7 @@ from daskscope_service.pages.source import sources
 from daskscope_service.policies.queries import decisions_on, policies_for
 from daskscope_service.queries.activities import list_activities
 from daskscope_service.queries.clusters import one_cluster
+from daskscope_service.queries.computation_filter import STATUSES
 from daskscope_service.queries.computations import frames_of, list_computations, titles_of
 from daskscope_service.queries.events import count_worker_losses, list_events, list_worker_losses
 from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
@@ -152,13 +154,22 @@ def computations(cluster_id: str) -> ResponseReturnValue:
 def _computation_list(cluster_id: str | None) -> ResponseReturnValue:
     if tidy := tidied():
         return redirect(tidy)
-    which = selection(cluster=cluster_id, beside=(FINDING.name,), rows=ROWS_SHOWN)
-    rule = asked_rule()
+    beside = tuple(parameter.name for parameter in OF_COMPUTATIONS)
+    which, chosen = (
+        selection(cluster=cluster_id, beside=beside, rows=ROWS_SHOWN),
+        asked_computations(),
+    )
     with reading() as scope:
         found = None if cluster_id is None else one_cluster(scope, cluster_id)
-        page = list_computations(scope, which, rule)
+        page = list_computations(scope, which, chosen)
     return _page(
-        "computations.html", cluster=found, page=page, which=which, rules=RULE_NAMES, rule=rule
+        "computations.html",
+        cluster=found,
+        page=page,
+        which=which,
+        chosen=chosen,
+        statuses=[(one, one) for one in STATUSES],
+        rules=RULE_NAMES,
     )
 
 

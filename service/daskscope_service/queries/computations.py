@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 from msgspec import structs
-from sqlalchemy import ColumnElement, Select, and_
+from sqlalchemy import ColumnElement, Select, and_, func
 
 from daskscope import protocol
 from daskscope_service.db.last_entry import last_entry
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, code, computation, failure, finding, task_group
-from daskscope_service.db.scope import Item, Page, Scope, Selection, page, read_in_parts, total
+from daskscope_service.db.scope import Item, Page, Scope, Selection, read_in_parts, total
 from daskscope_service.db.wire import fields_of
 from daskscope_service.insight.progress import done_in, done_of
 from daskscope_service.insight.verdict import (
@@ -27,6 +27,7 @@ from daskscope_service.insight.verdict import (
 from daskscope_service.insight.views import ComputationDetail, ComputationView
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries.causes import Subject, among, causes_of, with_finding
+from daskscope_service.queries.computation_filter import ALL, Filter, page_of
 from daskscope_service.queries.statements import cut, statements_at
 from daskscope_service.web.fields import Missing
 
@@ -34,8 +35,9 @@ _CLUSTER_COLUMNS = ("name", *OF_VERDICT)
 
 #: Characters of a title, and of a call: lists have a thousand of them, files ten thousand.
 _MOST_TITLE, _MOST_CALL = 300, 1_000
-#: Prefixes of tasks that a title names, those of most tasks, where no code of the user's is known;
-#: and those that are read for all titles of a list.
+#: Prefixes of tasks that a title names where no code of the user's is known, first the one that
+#: computed longest, or if that is not known has most tasks; and those that are read for all titles
+#: of a list.
 _NAMED, _MOST_PREFIXES = 3, 20_000
 
 #: Computations that are named beside something else.
@@ -72,16 +74,16 @@ class Heading:
 
 
 def list_computations(
-    scope: Scope, selection: Selection, rule: str | None = None
+    scope: Scope, selection: Selection, which: Filter = ALL
 ) -> Page[ComputationView]:
-    """Return computations by the time they started; with ``rule``, those that have its finding."""
+    """Return computations as ``which`` says: by default all, by the time they started."""
     query, at = _with_cluster(scope), computation.c.started_at
-    if rule is not None:
-        query, at = with_finding(query, rule), finding.c.at
+    if which.finding is not None:
+        query, at = with_finding(query, which.finding), finding.c.at
     if selection.user is not None:
         query = query.where(computation.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, computation.c.cluster))
-    found = page(scope, query, selection, at, "id", "cluster")
+    found = page_of(scope, query, selection, which, at)
     return Page(_views(scope, found.items), found.next)
 
 
@@ -240,10 +242,11 @@ def _titles(
 def _titles_by_tasks(scope: Scope, computations: list[Subject]) -> dict[Subject, str]:
     """Return titles that name the tasks, for those of ``computations`` that have any."""
     key = (task_group.c.cluster, task_group.c.computation)
+    computing = func.coalesce(func.sum(task_group.c.seconds["compute"].as_float()), 0.0)
     query = (
         among(scope.select(task_group, *key, task_group.c.prefix), key, computations)
         .group_by(*key, task_group.c.prefix)
-        .order_by(total(task_group.c.tasks).desc(), task_group.c.prefix)
+        .order_by(computing.desc(), total(task_group.c.tasks).desc(), task_group.c.prefix)
         .limit(_MOST_PREFIXES)
     )
     prefixes: dict[Subject, list[str]] = {}

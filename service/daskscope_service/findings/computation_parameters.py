@@ -1,0 +1,31 @@
+"""The parameters of lists of computations: by status, by finding, and in which order."""
+
+from __future__ import annotations
+
+from flask import request
+
+from daskscope_service.findings.rule_parameter import FINDING, asked_rule
+from daskscope_service.queries.computation_filter import SORTS, STATUSES, Filter
+from daskscope_service.web.parameters import Parameter, one_of
+
+STATUS = Parameter(
+    "status",
+    "Only computations with this status. Those whose cluster went away while they ran are lost.",
+    {"enum": list(STATUSES)},
+)
+SORT = Parameter(
+    "sort",
+    "The order: by start, the newest first; or by status, first those that run, then "
+    f"{', '.join(STATUSES[1:])}.",
+    {"enum": list(SORTS), "default": SORTS[0]},
+)
+OF_COMPUTATIONS = (STATUS, FINDING, SORT)
+
+
+def asked_computations() -> Filter:
+    """Return which computations the request asks for, and in which order."""
+    return Filter(
+        status=one_of(STATUS.name, STATUSES) if STATUS.name in request.args else None,
+        finding=asked_rule(),
+        sort=one_of(SORT.name, SORTS),
+    )

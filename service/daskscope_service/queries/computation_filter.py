@@ -1,0 +1,130 @@
+"""Which computations a reader asks for, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    String,
+    TextClause,
+    and_,
+    case,
+    func,
+    not_,
+    or_,
+    type_coerce,
+)
+
+from daskscope_service.db.schema import NOT_FINISHED, cluster, computation
+from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.queries.cluster_filter import is_silent
+
+Status = Literal["running", "lost", "erred", "cancelled", "finished"]
+#: In the order in which a list by status has them.
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+Sort = Literal["started", "status"]
+SORTS: tuple[Sort, ...] = get_args(Sort)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What computations must be besides what a :class:`Selection` says.
+
+    ``status`` is as answers have it: "lost" is what its cluster left behind. ``finding`` is the
+    rule of a finding that they have. ``sort`` is one of :data:`SORTS`.
+    """
+
+    status: Status | None = None
+    finding: str | None = None
+    sort: Sort = "started"
+
+
+#: All of them, the newest first.
+ALL = Filter()
+
+
+def page_of(
+    scope: Scope, query: Select[Any], selection: Selection, which: Filter, at: ColumnElement[Any]
+) -> Page[Item]:
+    """Return a page of ``query``, of computations and their clusters, as ``which`` says.
+
+    By start it is newest first, by ``at``. By status it begins with those that run, as
+    :data:`STATUSES` has them, each newest first.
+    """
+
+    def of(status: Status | None, some: Selection) -> Page[Item]:
+        wanted = query if status is None else query.where(*_has(status, scope))
+        return page(scope, wanted, some, at, "id", "cluster")
+
+    if which.sort == "status" and which.status is None:
+        return _one_after_another(of, selection)
+    return of(which.status, selection)
+
+
+def _one_after_another(
+    of: Callable[[Status | None, Selection], Page[Item]], selection: Selection
+) -> Page[Item]:
+    """Return a page of a list of lists. A position in it has the status before the id."""
+    left = list(STATUSES)
+    after = None
+    if selection.after is not None:
+        at, named, its_cluster = selection.after
+        status, _, id = named.partition(" ")
+        if status in left:
+            left = left[left.index(status) :]
+            after = (at, id, its_cluster)
+    items: list[Item] = []
+    last = None
+    while left:
+        status, rest = left[0], selection.limit - len(items)
+        found = of(status, replace(selection, limit=max(rest, 1), after=after))
+        if not rest:
+            if not found.items:
+                left, after = left[1:], None
+                continue
+            return Page(items, last)
+        items += found.items
+        if found.items:
+            end = found.items[-1]
+            last = end["started_at"], f"{status} {end['id']}", end["cluster"]
+        if found.next is not None:
+            return Page(items, last)
+        left, after = left[1:], None
+    return Page(items, None)
+
+
+def _has(status: Status, scope: Scope) -> list[ColumnElement[bool] | TextClause]:
+    """Return the conditions of ``insight.verdict.computation_status``."""
+    own = computation.c.status
+    if status in ("erred", "cancelled"):
+        return [own == status, NOT_FINISHED]
+    gone = or_(cluster.c.stopped_at.is_not(None), is_silent(scope))
+    if status == "running":
+        return [own == "running", NOT_FINISHED, not_(gone)]
+    if status == "lost":
+        return [own == "running", NOT_FINISHED, gone, not_(_all_done())]
+    # Most have finished: they are read in the order of their start, by no index of the status.
+    unindexed = type_coerce(own.concat(""), String)
+    return [or_(unindexed == "finished", and_(unindexed == "running", gone, _all_done()))]
+
+
+def _all_done() -> ColumnElement[bool]:
+    """Return the condition that all tasks of one that runs are done: ``protocol.tasks_done``."""
+
+    def count(state: str) -> ColumnElement[float]:
+        return func.coalesce(computation.c.states[state].as_float(), 0.0)
+
+    tasks, completed = computation.c.tasks, computation.c.completed
+    erred = computation.c.erred - count("erred")
+    left = count("released") + count("forgotten") - computation.c.cancelled
+    left = left - case((erred > 0, erred), else_=0.0)
+    in_memory = count("memory")
+    return and_(
+        tasks > 0,
+        or_(in_memory >= tasks, and_(completed >= tasks, in_memory + left >= tasks)),
+    )

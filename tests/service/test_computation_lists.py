@@ -1,0 +1,170 @@
+"""Lists of computations, chosen and sorted by what became of them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import time
+import uuid
+from typing import Any
+
+import dask
+import pytest
+import requests
+from click.testing import CliRunner
+from sqlalchemy import update
+
+import daskscope
+from daskscope_service.cli.main import cli
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
+from tests.service.beats import make_beat, make_cluster, make_computation, make_status, post
+from tests.service.pages import words
+from tests.service_process import ServiceProcess
+
+#: In the order of a list by status.
+STATUSES = ("running", "lost", "erred", "cancelled", "finished")
+
+#: What a computation of four tasks may have counted.
+_COUNTS = [
+    {"tasks": 4, "completed": completed, "erred": erred, "cancelled": cancelled, "states": states}
+    for (completed, erred, cancelled), states in itertools.product(
+        ((0, 0, 0), (4, 0, 0), (5, 0, 0), (3, 1, 0), (4, 0, 1)),
+        (
+            {"memory": 4},
+            {"memory": 1, "processing": 3},
+            {"memory": 1, "released": 3},
+            {"released": 2, "forgotten": 2},
+            {"memory": 3, "erred": 1},
+            {},
+        ),
+    )
+]
+
+
+class Reader:
+    """Asks about a workspace of clusters that are up, stopped and silent."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.url, self.workspace = service.url, f"lists-{uuid.uuid4().hex[:8]}"
+        self.token = service.token(workspace=self.workspace)
+        self.session = requests.Session()
+        self.session.post(f"{self.url}/sign-in", data={"token": self.token}, timeout=30)
+        times = itertools.count(1_700_000_000)
+        for name in ("up", "stopped", "silent"):
+            id = f"Scheduler-{name}-{self.workspace}"
+            rows = [("running", counts) for counts in _COUNTS]
+            rows += [("running", {"tasks": 0, "completed": 0, "erred": 0, "states": {}})]
+            rows += [(status, {}) for status in ("erred", "finished", "cancelled", "finished")]
+            beat = make_beat(
+                make_cluster(id, name=name, user=name),
+                status=make_status(stopped_at=1_800_000_000.0 if name == "stopped" else None),
+                computations=tuple(
+                    make_computation(
+                        f"{name}-{number}", status=status, started_at=float(next(times)), **counts
+                    )
+                    for number, (status, counts) in enumerate(rows)
+                ),
+            )
+            answer = post(self.url, self.token, beat)
+            assert answer.ok, answer.text
+        # The one that is up stays so, however long the tests take.
+        for name, heard in (("up", time.time() + 3600), ("silent", 1.0)):
+            of_it = schema.cluster.c.workspace == self.workspace, schema.cluster.c.name == name
+            with writing(service.engine) as connection:
+                connection.execute(update(schema.cluster).where(*of_it).values(last_seen_at=heard))
+
+    def ask(self, path: str = "computations", code: int = 200, **parameters: Any) -> Any:
+        answer = requests.get(
+            f"{self.url}/api/v1/{path}",
+            params=parameters,
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=30,
+        )
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+    def page(self, path: str) -> str:
+        answer = self.session.get(self.url + path, timeout=30)
+        assert answer.ok, answer.status_code
+        return words(answer.text)
+
+
+@pytest.fixture(scope="module")
+def reader(shared_service: ServiceProcess) -> Reader:
+    return Reader(shared_service)
+
+
+@pytest.fixture(scope="module")
+def rows(reader: Reader) -> list[Any]:
+    """All computations, the newest first."""
+    found: list[Any] = reader.ask(limit=1000)["items"]
+    assert {one["status"] for one in found} == set(STATUSES)
+    assert len({(one["status"], one["cluster_name"]) for one in found}) == 12
+    return found
+
+
+def ids(rows: list[Any]) -> list[str]:
+    return [one["id"] for one in rows]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_status_chooses_those_that_have_it_as_answers_have_it(
+    reader: Reader, rows: list[Any], status: str
+) -> None:
+    right = [one for one in rows if one["status"] == status]
+    assert ids(reader.ask(status=status, limit=1000)["items"]) == ids(right)
+    of_user = [one["id"] for one in right if one["user"] == "stopped"]
+    assert ids(reader.ask(status=status, user="stopped")["items"]) == of_user
+    path = f"clusters/Scheduler-silent-{reader.workspace}/computations"
+    of_cluster = [one["id"] for one in right if one["cluster_name"] == "silent"]
+    assert ids(reader.ask(path, status=status)["items"]) == of_cluster
+    assert ids(reader.ask(status=status, cluster="silent")["items"]) == of_cluster
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_a_list_by_status_goes_on_where_it_ended(
+    reader: Reader, rows: list[Any], limit: int
+) -> None:
+    right = [one["id"] for status in STATUSES for one in rows if one["status"] == status]
+    found: list[str] = []
+    cursor: dict[str, Any] = {}
+    while True:
+        page = reader.ask(sort="status", limit=limit, **cursor)
+        assert len(page["items"]) <= limit
+        assert page["items"]
+        found += ids(page["items"])
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+    assert found == right
+
+
+def test_pages_files_python_and_the_command_have_it(reader: Reader, rows: list[Any]) -> None:
+    erred = ids([one for one in rows if one["status"] == "erred"])
+    page = reader.page("/computations?status=erred&user=")
+    assert re.findall(r'<tr id="c-Scheduler-\S+?-([a-z]+-\d+)"', page) == erred
+    assert '<option value="erred" selected>' in page
+    by_status = reader.page("/computations?sort=status&limit=3")
+    assert by_status.count(">running</span>") == 3
+    assert ">More</a>" in by_status
+    file = reader.session.get(f"{reader.url}/computations.csv?status=lost&sort=status", timeout=30)
+    assert {row["status"] for row in csv.DictReader(file.text.splitlines())} == {"lost"}
+    with dask.config.set({"daskscope.endpoint": reader.url, "daskscope.token": reader.token}):
+        assert ids(daskscope.list_computations(since=None, status="erred")) == erred
+        first = daskscope.list_computations(since=None, sort="status", limit=1)
+        assert first[0]["status"] == "running"
+        options = ["list", "computations", "--since", "all", "--json", "--status", "cancelled"]
+        done = CliRunner().invoke(cli, options, catch_exceptions=False)
+        cancelled = [one for one in rows if one["status"] == "cancelled"]
+        assert ids([json.loads(line) for line in done.stdout.splitlines()]) == ids(cancelled)
+
+
+def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(reader: Reader) -> None:
+    for name in ("status", "sort"):
+        wrong: dict[str, Any] = {name: "failed"}
+        problem = reader.ask(code=400, **wrong)
+        assert problem["parameter"] == name
+        assert "one of" in problem["detail"]
