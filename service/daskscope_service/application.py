@@ -297,7 +297,8 @@ def limits(settings: Settings) -> dict[str, int]:
 def _with_limit(answer: WSGIApplication) -> WSGIApplication:
     # What changes something may take longer: it works in short transactions.
     def answer_in_time(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        # Flask reads "get" as GET.
+        if environ["REQUEST_METHOD"].upper() not in ("GET", "HEAD"):
             return answer(environ, start_response)
         with time_limit.limited():
             return answer(environ, start_response)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import requests
+from sqlalchemy import text
 
 from daskscope_service.db.engine import open_database, upgrade_database
 from daskscope_service.settings import Settings
+from tests.patience import wait_until
 from tests.postgresql import PostgresServer, find_binaries
 from tests.service.beats import make_beat, post
 from tests.service_process import ServiceProcess
@@ -75,3 +77,34 @@ def test_a_server_that_is_gone_without_a_word_is_noticed_soon(server: PostgresSe
     assert idle + interval * count <= 30
     assert int(usual["tcp_user_timeout"]) <= 30_000
     assert own["keepalives_idle"] == "60"
+
+
+def test_while_the_server_may_only_be_read_writing_is_refused_for_now(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    url = server.url(server.create())
+    upgrade_database(Settings(database_url=url))
+    with ServiceProcess(tmp_path, database_url=url) as service:
+        token = service.token()
+        assert post(service.url, token, make_beat()).ok
+        with service.engine.begin() as connection:
+            name = connection.engine.url.database
+            connection.execute(
+                text(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+            )
+        with service.engine.begin() as connection:
+            connection.execute(
+                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                     " WHERE application_name = 'daskscope' AND pid <> pg_backend_pid()")
+            )  # fmt: skip
+        headers = {"Authorization": f"Bearer {token}"}
+        lists = f"{service.url}/api/v1/clusters"
+        # The first one may still find a connection that was ended.
+        wait_until(lambda: requests.get(lists, headers=headers, timeout=30).ok)
+        for _ in range(3):
+            attempt = requests.post(
+                f"{service.url}/sign-in", data={"name": "ada", "password": "x" * 12}, timeout=30
+            )
+            assert attempt.status_code == 503
+            assert post(service.url, token, make_beat()).status_code == 503
+        assert "Traceback" not in service.output

@@ -315,6 +315,8 @@ def test_a_page_that_takes_the_database_too_long_says_so(
     assert answer.json is not None
     assert answer.json["reason"] == "took too long"
     assert client.get("/clusters").status_code == 503
+    spelled = {"REQUEST_METHOD": "get"}
+    assert client.get("/api/v1/clusters", environ_overrides=spelled).status_code == 503
     send(make_beat(make_cluster("c"), seq=2))  # what comes in has no such limit
 
 

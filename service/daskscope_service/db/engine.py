@@ -40,8 +40,9 @@ _BUSY_SECONDS = 10.0
 #: Seconds without use after which a connection to PostgreSQL is checked before it is used.
 _PING_SECONDS = 1.0
 
-#: How PostgreSQL's client notices within half a minute that the server's machine is gone or cut off.
-#: By default, it waits two hours for an answer that never comes. The address can say otherwise.
+#: How PostgreSQL's client notices within half a minute that the server's machine is gone or cut
+#: off. By default, it waits two hours for an answer that never comes. The address can say
+#: otherwise.
 _NOTICE_LOSS = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,

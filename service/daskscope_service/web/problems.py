@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 from flask import Flask, Response, g, render_template, request
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InternalError, OperationalError
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
@@ -20,6 +20,9 @@ _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
 #: Of problem documents.
 CONTENT_TYPE = "application/problem+json"
+
+#: The error by which PostgreSQL refuses to write in a database that may only be read.
+_READ_ONLY = "25006"
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +87,7 @@ def install(app: Flask) -> None:
     app.register_error_handler(HTTPException, _answer_http)
     app.register_error_handler(DataError, _answer_data)
     app.register_error_handler(OperationalError, _answer_outage)
+    app.register_error_handler(InternalError, _answer_internal)
     app.register_error_handler(time_limit.TookTooLong, _answer_late)
     app.register_error_handler(Exception, _answer_unexpected)
 
@@ -177,7 +181,14 @@ def _answer_late(_error: Exception) -> Response:
     )
 
 
-def _answer_outage(error: OperationalError) -> Response:
+def _answer_internal(error: InternalError) -> Response:
+    # SQLite counts this as an outage, too.
+    if getattr(error.orig, "sqlstate", None) == _READ_ONLY:
+        return _answer_outage(error)
+    return _answer_unexpected(error)
+
+
+def _answer_outage(error: DBAPIError) -> Response:
     if time_limit.is_over():
         return _answer_late(error)
     if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
