@@ -197,6 +197,22 @@ def test_a_process_that_was_halted_was_not_idle_meanwhile(idle: Idle, clock: Clo
     assert idle.seconds() == 5 + MAX_STEP
 
 
+def test_after_a_halt_it_is_watched_anew_before_it_may_be_closed(idle: Idle, clock: Clock) -> None:
+    def settles() -> bool:
+        clock.passes(idle, 1)
+        return idle.settled()
+
+    wait_until(settles, what=idle.busy_by)
+    before = idle.seconds()
+    assert before is not None
+    clock.now += 5  # what arrived meanwhile waits to be read
+    idle.look()
+    assert not idle.settled()
+    assert idle.seconds() == before + 5
+    clock.passes(idle, 5)
+    assert idle.settled()
+
+
 class Actor:
     def method(self) -> None:
         pass

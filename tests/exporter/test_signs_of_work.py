@@ -216,6 +216,17 @@ def test_who_waits_for_another_part_of_the_program_keeps_the_cluster(
     _becomes_idle(recorder)
 
 
+@pytest.mark.parametrize("kind", [Lock, Semaphore, MultiLock])
+def test_a_lock_that_a_program_holds_keeps_the_cluster(
+    client: Client, recorder: Recorder, stays: Stays, kind: Callable[..., Any]
+) -> None:
+    lock = kind(["daskscope-a", "daskscope-b"]) if kind is MultiLock else kind(name="daskscope-a")
+    assert lock.acquire()
+    stays("a program holds a Dask Lock, Semaphore or MultiLock")
+    lock.release()
+    _becomes_idle(recorder)
+
+
 @pytest.mark.own_cluster
 def test_a_worker_that_is_gone_waits_for_nothing(
     client: Client, cluster: LocalCluster, recorder: Recorder, register: Register

@@ -71,6 +71,7 @@ class Calls:
     ``in_progress`` is the number of :data:`CALLS` in progress at the last look. ``lasting`` names
     the other operations that had been in progress for at least :data:`LASTING` seconds.
     ``transfers`` is the number of connections on which a large message was on its way.
+    ``locked`` is whether a ``Lock``, ``Semaphore`` or ``MultiLock`` is held.
     ``waits_for_workers`` is whether a client waits for workers. ``ours`` is the number of
     daskscope's own calls in progress, which are not counted.
     """
@@ -84,6 +85,7 @@ class Calls:
         self.transfers = 0
         self.ours = 0
         self.in_progress = 0
+        self.locked = False
         self.waits_for_workers = False
         self._asked = self._asked_at = 0.0
         # Requests of late beyond the regular ones.
@@ -113,6 +115,7 @@ class Calls:
         count += self._left_to_run.count(self._scheduler)
         self._others, self.in_progress = others, max(count - self.ours, 0)
         self.lasting = tuple(name for name, since in others.values() if now - since >= LASTING)
+        self.locked = self._is_locked()
         if now - self._asked_at >= ASKED_OVER:
             self._look_at_waiting(now)
 
@@ -130,6 +133,12 @@ class Calls:
         more = 0.0 if count <= waiting else max(more, 0.0)
         self._asked_more = min(more, 2 * enough)
         self.waits_for_workers = self._asked_more > enough
+
+    def _is_locked(self) -> bool:
+        # Holding one takes no call: a Semaphore, which a Lock is, is refreshed every few seconds.
+        known = self._scheduler.extensions
+        leases = getattr(known.get("semaphores"), "leases", {})
+        return any(leases.values()) or bool(getattr(known.get("multi_locks"), "requests", None))
 
     def begun(self) -> int:
         """Return how many operations other than :data:`PASSIVE` have begun, also short ones."""

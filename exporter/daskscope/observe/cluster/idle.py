@@ -26,6 +26,9 @@ PATIENCE = 3600.0
 #: The most seconds that count between two looks: a halted process or a blocked event loop did not
 #: watch the cluster for longer.
 MAX_STEP = 10.0
+#: Seconds between two looks after which work may have arrived that the event loop has not read yet:
+#: its process was halted, or something blocked it.
+UNWATCHED = 1.0
 
 #: Seconds without a sign of work before a cluster may be closed, and the workers' heartbeats that
 #: must fall into that time: without them the load of the workers' processes is not known.
@@ -67,7 +70,8 @@ class Idle:
         self._steps = self._worked()
         self._transitions = scheduler.transition_counter
         self._called = self.calls_begun()
-        # Since when there is neither a task nor a call. The workers may still be busy.
+        # Since when there is neither a task nor a call, and the cluster is watched without a gap.
+        # The workers may still be busy.
         self._quiet_since: float | None = None
         self._busy_by: tuple[str, ...] = ()
         # Tasks that wait for others, and Dask's transition counter when they were counted.
@@ -80,9 +84,10 @@ class Idle:
         self.watched = 0.0
 
     def look(self) -> None:
-        """Update whether the cluster is idle. Call it more often than every ten seconds."""
+        """Update whether the cluster is idle. Call it about twice a second."""
         now = self._clock()
-        step = min(max(now - self._looked_at, 0.0), MAX_STEP)
+        since_last = now - self._looked_at
+        step = min(max(since_last, 0.0), MAX_STEP)
         self.watched += step
         self._looked_at = now
         steps, called = self._worked(), self.calls_begun()
@@ -102,7 +107,7 @@ class Idle:
             self._quiet_since = None
             self._cpu.restart()
         else:
-            if self._quiet_since is None:
+            if self._quiet_since is None or since_last > UNWATCHED:
                 self._quiet_since = self.watched
             # dict.values: Dask itself iterates by address, which takes several times as long.
             self._cpu.look(dict.values(self._scheduler.workers), self.watched)
@@ -186,6 +191,8 @@ class Idle:
                 if meets
                 else "a call to the scheduler is in progress"
             )
+        if self._calls.locked:
+            yield "a program holds a Dask Lock, Semaphore or MultiLock"
 
     def _unasked(self) -> Iterator[str]:
         """Yield the work that only shows on workers or in other plugins."""
