@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -24,6 +25,9 @@ logger = logging.getLogger("daskscope")
 
 #: The plugin's name on the scheduler, which has at most one.
 NAME = "daskscope"
+
+#: The plugin that observes each scheduler, or was the last to do so.
+_latest: WeakKeyDictionary[Scheduler, ref[Plugin]] = WeakKeyDictionary()
 
 
 class Plugin(SchedulerPlugin):
@@ -58,6 +62,11 @@ class Plugin(SchedulerPlugin):
             logger.warning("daskscope: %s, so this cluster is not recorded.", problem)
             self.failed = problem
             return
+        before = _latest[scheduler]() if scheduler in _latest else None
+        if before is not None and scheduler.plugins.get(NAME) is not before:
+            # It was removed, and has not noticed yet. Hooks are removed in reverse order.
+            before.leave()
+        _latest[scheduler] = ref(self)
         try:
             self.session = ObservationSession(
                 scheduler,

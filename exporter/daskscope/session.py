@@ -100,6 +100,7 @@ class ObservationSession:
                 registrant=registrant,
                 sampled=guarded(drops, None, sampling),
                 many_wait=lambda: self._count.put(None),
+                on_tick=self._end_if_removed,
             )
             self._unwatch: list[Callable[[], None]] = [self.observer.stop]
             undo.callback(self._stop_watching)
@@ -246,10 +247,15 @@ class ObservationSession:
         if self._send_rest("beat"):
             self.tell_more_soon()
 
-    def _beat(self) -> None:
-        if not self._is_installed():
-            # Dask does not inform a plugin that it was removed or replaced.
+    def _end_if_removed(self) -> None:
+        # Dask does not inform a plugin that it was removed or replaced. While it closes, the timer
+        # is stopped.
+        if self._timer.is_running() and not self._is_installed():
             self._end("beat")
+
+    def _beat(self) -> None:
+        self._end_if_removed()
+        if self._ended:
             return
         self._timer.interval = max(self._settings.interval, self.sender.interval_wanted)
         if self._is_behind():

@@ -28,7 +28,7 @@ from daskscope.observe.cluster import environment
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import START_PATIENCE
+from tests.patience import START_PATIENCE, wait_until
 
 pytestmark = pytest.mark.contract
 
@@ -255,6 +255,26 @@ def test_a_token_and_an_endpoint_that_were_wrong_can_be_put_right(
     assert recorder.failures()[0].message is None
     # The first plugin has not said that the cluster stopped.
     assert b'"phase":"stop"' not in wrong.bytes
+
+
+def test_a_plugin_that_was_removed_ends_at_once_and_takes_its_hooks_along(
+    cluster: LocalCluster, client: Client, recorder: Recorder
+) -> None:
+    scheduler: Any = cluster.scheduler
+
+    def hooks() -> dict[str, Any]:
+        handlers = {**scheduler.handlers, **scheduler.stream_handlers}
+        # What workers may still send afterwards is ignored.
+        found = {name: one for name, one in handlers.items() if not name.startswith("daskscope")}
+        return {**found, "tick": scheduler.periodic_callbacks["tick"].callback}
+
+    before, sessions = hooks(), []
+    for _ in range(3):
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="1h")
+        sessions.append(scheduler.plugins[plugin.NAME].session)
+        client.unregister_scheduler_plugin(plugin.NAME)
+    wait_until(lambda: all(session._done() for session in sessions), what="their threads")
+    assert hooks() == before
 
 
 def test_the_same_client_hears_which_settings_are_not_in_force_and_its_refusals_are(

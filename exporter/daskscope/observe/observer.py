@@ -89,9 +89,11 @@ class Observer:
         registrant: Registrant,
         sampled: Callable[[str], bool] | None,
         many_wait: Callable[[], None] | None = None,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         """``sampled`` returns whether a new trace with that id is sampled; None if no spans are
-        sent. See :class:`.Transitions` for ``many_wait``.
+        sent. See :class:`.Transitions` for ``many_wait``. ``on_tick`` is called at each of Dask's
+        ticks of its event loop.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -220,6 +222,7 @@ class Observer:
             lambda: self._beats.look(dict.values(scheduler.workers)),
             self._meanwhile.look,
             lambda: self._unrunnable.look(scheduler.unrunnable),
+            on_tick,
         )
         self._graphs = Messages[Graph](
             scheduler,
