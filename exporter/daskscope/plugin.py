@@ -65,7 +65,8 @@ class Plugin(SchedulerPlugin):
         before = _latest[scheduler]() if scheduler in _latest else None
         if before is not None and scheduler.plugins.get(NAME) is not before:
             # It was removed, and has not noticed yet. Hooks are removed in reverse order.
-            before.leave()
+            with self._contained:
+                before.leave()
         _latest[scheduler] = ref(self)
         try:
             self.session = ObservationSession(
