@@ -102,8 +102,9 @@ chooses the buckets of `dask.task.duration`. With OTLP off (`otlp.enabled: false
 
 ## The service
 
-Each setting is an environment variable. Unless it is a secret, it is also an option of
-`daskscope serve`; the option wins.
+Each setting is an environment variable and an option of `daskscope serve`; the option wins. A
+secret can also be in a file: name the file in the variable that ends with `_FILE`, or in the option
+that ends with `-file`.
 
 {service}
 """
@@ -309,8 +310,8 @@ def configuration() -> str:
     ]
     service = [
         (
-            _codes([option(setting)] if option(setting) else []),
-            f"`{variable(setting.name)}`",
+            f"`{option(setting)}`",
+            _codes([variable(f"{setting.name}{ending}") for ending in _endings(setting)]),
             _default(setting),
             setting.metadata["help"],
         )
@@ -631,6 +632,10 @@ def _yaml(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
+
+
+def _endings(setting: dataclasses.Field[Any]) -> tuple[str, ...]:
+    return ("", "_file") if setting.metadata.get("secret") else ("",)
 
 
 def _default(setting: dataclasses.Field[Any]) -> str:

@@ -123,9 +123,10 @@ class ServiceProcess:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
         for name, value in options.items():
             setting = _SETTINGS[name]
-            if not option(setting):  # a secret
+            if setting.metadata.get("secret"):
+                ending = "_FILE" if isinstance(value, Path) else ""
                 text = ",".join(value) if isinstance(value, tuple) else str(value)
-                environment[variable(setting.name)] = text
+                environment[f"{variable(setting.name)}{ending}"] = text
                 continue
             for one in value if isinstance(value, tuple) else (value,):
                 arguments += [option(setting), str(one)]

@@ -1,14 +1,16 @@
 """The service's settings: one table, read from ``DASKSCOPE_*`` environment variables.
 
 Each field of :class:`Settings` is one setting, with its default and help. Its
-variable is ``DASKSCOPE_`` and its name in capitals.
-The command line offers the same table as options.
+variable is ``DASKSCOPE_`` and its name in capitals; for a secret, that name with ``_FILE`` names a
+file that holds it. The command line offers the same table as options, without msgspec and other
+packages of the service: commands must start without them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,8 +24,15 @@ from daskscope.errors import ConfigurationError
 KEY_BYTES = 32
 
 
-def _setting(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def _setting(default: Any, help: str, **metadata: Any) -> Any:
+    """Return the field of a setting, with what else the command line and the checks know of it.
+
+    ``least`` and ``most`` bound a number, ``choices`` a text. ``option`` is the option's name, if
+    it is not the setting's. A ``secret`` can also be given in a file; its option names that file,
+    because everyone on the machine can read the value of an option.
+    """
+    metadata |= {"help": help}
+    return field(default=default, repr=not metadata.get("secret"), metadata=metadata)
 
 
 def _default_data_dir() -> Path:
@@ -50,6 +59,8 @@ class Settings:
     database_url: str = _setting(
         "",
         "SQLAlchemy address of the database. Default: SQLite in the data folder.",
+        option="--database-url",
+        secret=True,
     )
     influxdb_url: str = _setting(
         "",
@@ -65,82 +76,63 @@ class Settings:
         "daskscope_spans",
         "Its database (InfluxDB 2: bucket) of spans.",
     )
-    influxdb_token: str = field(
-        default="",
-        repr=False,
-        metadata={
-            "option": "",  # an option's value can be read by everyone on the machine
-            "help": "Its token, which must be able to read both; for InfluxDB 1, USER:PASSWORD. "
-            "Default: none, for an InfluxDB without authentication.",
-        },
+    influxdb_token: str = _setting(
+        "",
+        "Its token, which must be able to read both; for InfluxDB 1, USER:PASSWORD. "
+        "Default: none, for an InfluxDB without authentication.",
+        secret=True,
     )
-    migrate: str = field(
-        default="apply",
-        metadata={
-            "choices": ("apply", "refuse"),
-            "help": "What the service does at its start with a database of an older daskscope: "
-            "apply the missing revisions, or refuse to start and print the command that "
-            "applies them.",
-        },
+    migrate: str = _setting(
+        "apply",
+        "What the service does at its start with a database of an older daskscope: "
+        "apply the missing revisions, or refuse to start and print the command that "
+        "applies them.",
+        choices=("apply", "refuse"),
     )
     host: str = _setting("127.0.0.1", "Address to listen on.")
-    port: int = _setting(8690, "Port to listen on.")
+    port: int = _setting(8690, "Port to listen on.", least=1, most=65535)
     public_url: str = _setting(
         "",
         "Address under which users reach the service, without a path. Default: http(s)://HOST:PORT.",
     )
-    tls_cert: Path | None = field(
-        default=None,
-        metadata={
-            "help": "PEM file of the certificate, followed by any intermediate certificates. If "
-            "it is set, the service serves HTTPS. It is read again when it changes.",
-        },
+    tls_cert: Path | None = _setting(  # noqa: RUF009 - None is immutable
+        None,
+        "PEM file of the certificate, followed by any intermediate certificates. If "
+        "it is set, the service serves HTTPS. It is read again when it changes.",
     )
-    tls_key: Path | None = field(
-        default=None,
-        metadata={
-            "help": "PEM file of the certificate's private key, without a password.",
-        },
+    tls_key: Path | None = _setting(  # noqa: RUF009 - None is immutable
+        None,
+        "PEM file of the certificate's private key, without a password.",
     )
-    trusted_proxies: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "option": "--trusted-proxy",
-            "help": "Address or network of a proxy that does TLS, such as 10.0.0.0/8. It may "
-            "connect without TLS, and the service trusts its X-Forwarded-For, -Proto and "
-            "-Host. For several, repeat the option, or separate them by commas in the "
-            "variable.",
-        },
+    trusted_proxies: tuple[str, ...] = _setting(
+        (),
+        "Address or network of a proxy that does TLS, such as 10.0.0.0/8. It may "
+        "connect without TLS, and the service trusts its X-Forwarded-For, -Proto and "
+        "-Host. For several, repeat the option, or separate them by commas in the "
+        "variable.",
+        option="--trusted-proxy",
     )
-    notify_networks: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "option": "--notify-network",
-            "help": "Address or network that notifications may go to although it is not public, "
-            "such as 10.1.2.3 or 10.1.0.0/16. For several, repeat the option, or "
-            "separate them by commas in the variable. Default: none, so notifications go "
-            "to public addresses only.",
-        },
+    notify_networks: tuple[str, ...] = _setting(
+        (),
+        "Address or network that notifications may go to although it is not public, "
+        "such as 10.1.2.3 or 10.1.0.0/16. For several, repeat the option, or "
+        "separate them by commas in the variable. Default: none, so notifications go "
+        "to public addresses only.",
+        option="--notify-network",
     )
-    metrics_token: str = field(
-        default="",
-        repr=False,
-        metadata={
-            "option": "",  # an option's value can be read by everyone on the machine
-            "help": "Secret that Prometheus sends to read /metrics; at least 16 characters. "
-            "Default: nobody may read it.",
-        },
+    metrics_token: str = _setting(
+        "",
+        "Secret that Prometheus sends to read /metrics; at least 16 characters. "
+        "Default: nobody may read it.",
+        secret=True,
     )
-    code_keys: tuple[str, ...] = field(
-        default=(),
-        repr=False,
-        metadata={
-            "option": "",
-            "help": "Keys that encrypt users' code in the database, newest first, separated by "
-            "commas: 64 hex digits each, as 'openssl rand -hex 32' makes. Default: the "
-            "keys in the file code.keys in the data folder, which the first start "
-            "creates.",
-        },
+    code_keys: tuple[str, ...] = _setting(
+        (),
+        "Keys that encrypt users' code in the database, newest first, separated by "
+        "commas: 64 hex digits each, as 'openssl rand -hex 32' makes. Default: the "
+        "keys in the file code.keys in the data folder, which the first start "
+        "creates.",
+        secret=True,
     )
     oidc_issuer: str = _setting(
         "",
@@ -148,136 +140,102 @@ class Settings:
         "the provider reports it. Default: none.",
     )
     oidc_client_id: str = _setting("", "The client id that the provider assigned to this service.")
-    oidc_client_secret: str = field(
-        default="",
-        repr=False,
-        metadata={
-            "option": "",
-            "help": "The secret that the provider assigned to this service.",
-        },
-    )
-    oidc_client_secret_file: Path | None = field(
-        default=None,
-        metadata={
-            "help": "File that holds the provider's secret, instead of the variable.",
-        },
+    oidc_client_secret: str = _setting(
+        "",
+        "The secret that the provider assigned to this service.",
+        secret=True,
     )
     oidc_name: str = _setting("single sign-on", "The provider's name on the sign-in button.")
-    oidc_domains: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "option": "--oidc-domain",
-            "help": "Domain whose e-mail addresses the provider may sign in. For several, repeat "
-            "the option, or separate them by commas in the variable. Default: all.",
-        },
+    oidc_domains: tuple[str, ...] = _setting(
+        (),
+        "Domain whose e-mail addresses the provider may sign in. For several, repeat "
+        "the option, or separate them by commas in the variable. Default: all.",
+        option="--oidc-domain",
     )
     oidc_workspace: str = _setting("default", "The workspace in which the provider assigns roles.")
-    oidc_role: str = field(
-        default="none",
-        metadata={
-            "choices": ("none", "viewer", "member", "owner"),
-            "help": "The role in that workspace of someone who signs in through the provider for "
-            "the first time. none: only people who have an account or an invitation may "
-            "sign in.",
-        },
+    oidc_role: str = _setting(
+        "none",
+        "The role in that workspace of someone who signs in through the provider for "
+        "the first time. none: only people who have an account or an invitation may "
+        "sign in.",
+        choices=("none", "viewer", "member", "owner"),
     )
     oidc_claim: str = _setting("groups", "The provider's claim that decides on roles.")
-    oidc_roles: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "option": "--oidc-role-of",
-            "help": "VALUE=ROLE: users with VALUE in that claim get ROLE, again at each sign-in; "
-            "users with none of the values lose their role in the workspace. For "
-            "several, repeat the option, or separate them by commas in the variable. "
-            "Default: the claim decides nothing.",
-        },
+    oidc_roles: tuple[str, ...] = _setting(
+        (),
+        "VALUE=ROLE: users with VALUE in that claim get ROLE, again at each sign-in; "
+        "users with none of the values lose their role in the workspace. For "
+        "several, repeat the option, or separate them by commas in the variable. "
+        "Default: the claim decides nothing.",
+        option="--oidc-role-of",
     )
-    log_format: str = field(
-        default="text",
-        metadata={
-            "choices": ("text", "json"),
-            "help": "Format of log lines on standard error: text, or json (one object per line).",
-        },
+    log_format: str = _setting(
+        "text",
+        "Format of log lines on standard error: text, or json (one object per line).",
+        choices=("text", "json"),
     )
-    log_level: str = field(
-        default="info",
-        metadata={
-            "choices": ("info", "warning", "error"),
-            "help": "The lowest level that is logged: info (includes each request), warning or "
-            "error.",
-        },
+    log_level: str = _setting(
+        "info",
+        "The lowest level that is logged: info (includes each request), warning or error.",
+        choices=("info", "warning", "error"),
     )
     max_body_bytes: int = _setting(
         16 * 1024 * 1024,
         "The largest OTLP request that is accepted, after decompression.",
+        least=1,
     )
     quota_clusters: int = _setting(
         1_000_000,
         "Clusters that a workspace may store; heartbeats of further clusters are refused for "
         "now (429). 0: any number.",
+        least=0,
     )
     quota_series: int = _setting(
         10_000_000,
         "Time series that a workspace may store; points of further series are left out, and "
         "the answer reports them as OTLP's partial success. 0: any number.",
+        least=0,
     )
     quota_bytes: int = _setting(
         1024**4,
         "About how many bytes of the database a workspace may use; beyond it, data for the "
         "workspace is refused for now (429). 0: any number.",
+        least=0,
     )
     silent_after: float = _setting(
         60.0,
         "Seconds of silence after which a cluster counts as lost (at least three heartbeats).",
+        least=1,
     )
     session_idle: float = _setting(
         7 * 86400.0,
         "Seconds without a request after which a session ends (a page that updates itself "
         "makes requests). Every session ends after 30 days.",
+        least=300,
     )
     connection_idle: float = _setting(
         60.0,
         "Seconds after which a connection that carries no request is closed.",
+        least=0.1,
     )
     retention_interval: float = _setting(
         3600.0,
         "Seconds between two rounds of removing data that is older than 'daskscope "
         "retention' allows; the first round starts some minutes after the service. 0: none; "
         "run 'daskscope retention run' instead.",
+        least=0,
     )
-    threads: int = _setting(16, "Requests that are processed at the same time.")
+    threads: int = _setting(16, "Requests that are processed at the same time.", least=1)
     queue_size: int = _setting(
         12,
         "Requests that may wait to be written; further ones are refused for now. A number "
         "below --threads leaves threads free for reading while the disk is slow.",
+        least=1,
     )
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("max_body_bytes", 1),
-            ("quota_clusters", 0),
-            ("quota_series", 0),
-            ("quota_bytes", 0),
-            ("silent_after", 1),
-            ("session_idle", 300),
-            ("connection_idle", 0.1),
-            ("retention_interval", 0),
-            ("threads", 1),
-            ("queue_size", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigurationError(
-                    f"{variable(name)} is {getattr(self, name)}; it must be at least {least}"
-                )
-        if not 0 < self.port < 65536:
-            raise ConfigurationError(f"DASKSCOPE_PORT is {self.port}; it must be 1 to 65535")
         for setting in dataclasses.fields(self):
-            choices = setting.metadata.get("choices")
-            if choices and getattr(self, setting.name) not in choices:
-                raise ConfigurationError(
-                    f"{variable(setting.name)} is {getattr(self, setting.name)!r}; it must be "
-                    f"one of {', '.join(choices)}"
-                )
+            _check(variable(setting.name), getattr(self, setting.name), **setting.metadata)
         if self.influxdb_url and not self.influxdb_url.startswith(("http://", "https://")):
             raise ConfigurationError(
                 f"DASKSCOPE_INFLUXDB_URL is {self.influxdb_url!r}; it must be an address such as "
@@ -331,22 +289,8 @@ class Settings:
 
     @property
     def oidc_secret(self) -> str:
-        """The provider's secret in force; "" for a client that has none.
-
-        Raises
-        ------
-        ConfigurationError
-            Its file cannot be read.
-        """
-        if self.oidc_client_secret_file is None:
-            return self.oidc_client_secret
-        try:
-            return self.oidc_client_secret_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigurationError(
-                f"DASKSCOPE_OIDC_CLIENT_SECRET_FILE is {self.oidc_client_secret_file}, which "
-                f"cannot be read: {error.strerror}"
-            ) from None
+        """The secret that the provider assigned to this service; "" for a client without one."""
+        return self.oidc_client_secret
 
     @property
     def database(self) -> str:
@@ -379,12 +323,16 @@ class Settings:
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for setting in dataclasses.fields(cls):
+            name = variable(setting.name)
             override = overrides.pop(setting.name, None)
-            text = environment.get(variable(setting.name))
+            text, file = environment.get(name), None
+            if setting.metadata.get("secret"):
+                file = overrides.pop(f"{setting.name}_file", None)
+                file = file or environment.get(f"{name}_FILE")
             if override not in (None, ()):  # (): an option that may be repeated, and was not given
                 values[setting.name] = override
-            elif text:
-                values[setting.name] = _parse(setting.name, str(setting.type), text)
+            elif text := _read(f"{name}_FILE", Path(file)) if file else text:
+                values[setting.name] = _parse(name, str(setting.type), text)
         if overrides:
             raise TypeError(f"there are no such settings: {', '.join(overrides)}")
         return cls(**values)
@@ -413,9 +361,10 @@ def parse_key(text: str) -> bytes:
 def option(setting: dataclasses.Field[Any]) -> str:
     """Return the option of ``daskscope serve`` that gives ``setting``, a field of Settings.
 
-    "" if there is none.
+    For a secret, it names a file, and ends with ``-file``.
     """
-    named: str = setting.metadata.get("option", f"--{setting.name.replace('_', '-')}")
+    file = "-file" if setting.metadata.get("secret") else ""
+    named: str = setting.metadata.get("option", f"--{setting.name.replace('_', '-')}{file}")
     return named
 
 
@@ -424,10 +373,36 @@ def variable(name: str) -> str:
     return f"DASKSCOPE_{name.upper()}"
 
 
+def _check(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    **_: Any,
+) -> None:
+    if least is not None and not least <= value <= (math.inf if most is None else most):
+        bounds = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ConfigurationError(f"{name} is {value}; it must be {bounds}")
+    if choices and value not in choices:
+        raise ConfigurationError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+
+
+def _read(name: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ConfigurationError(f"{name} is {file}, which cannot be read: {why}") from None
+
+
 def _parse(name: str, kind: str, text: str) -> Any:
     if kind == "tuple[str, ...]":
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        # In a file, such as one of keys, an item may have a line, and a line may be a comment.
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        return tuple(part.strip() for part in ",".join(lines).split(",") if part.strip())
     try:
         return {"int": int, "float": float, "str": str}.get(kind, Path)(text)
     except ValueError:
-        raise ConfigurationError(f"{variable(name)} is {text!r}; it must be a number") from None
+        raise ConfigurationError(f"{name} is {text!r}; it must be a number") from None

@@ -65,7 +65,7 @@ def open_service(
         database_url=new_database(),
         oidc_issuer=idp.issuer,
         oidc_client_id=CLIENT_ID,
-        oidc_client_secret_file=secret,
+        oidc_client_secret=secret,
         oidc_name="the provider",
         oidc_role="viewer",
         oidc_domains=("example.org", "example.net"),
@@ -152,7 +152,7 @@ def test_the_provider_is_asked_with_a_challenge_and_with_nothing_that_is_known(
 
 
 def test_by_https_no_other_host_can_plant_a_sign_in(
-    idp: Provider, secret: Path, person: dict[str, Any], tmp_path: Path
+    idp: Provider, person: dict[str, Any], tmp_path: Path
 ) -> None:
     own = "https://monitor.example"
     settings = Settings(
@@ -160,7 +160,7 @@ def test_by_https_no_other_host_can_plant_a_sign_in(
         public_url=own,
         oidc_issuer=idp.issuer,
         oidc_client_id=CLIENT_ID,
-        oidc_client_secret_file=secret,
+        oidc_client_secret=SECRET,
         oidc_role="viewer",
     )
     upgrade_database(settings)
@@ -464,7 +464,7 @@ def test_a_claim_decides_on_the_role_at_each_sign_in(
         database_url=new_database(),
         oidc_issuer=idp.issuer,
         oidc_client_id=CLIENT_ID,
-        oidc_client_secret_file=secret,
+        oidc_client_secret=secret,
         oidc_workspace="lab",
         oidc_roles=("data=member", "cn=admins,dc=x=owner"),
     ) as service:

@@ -33,15 +33,19 @@ def settings_options(*names: str) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         for setting in reversed(dataclasses.fields(Settings)):
-            if not option(setting) or (names and setting.name not in names):
+            if names and setting.name not in names:
                 continue
-            choices = setting.metadata.get("choices")
+            name, kind, choices = setting.name, str(setting.type), setting.metadata.get("choices")
+            text = setting.metadata["help"]
+            if option(setting).endswith("-file"):
+                text = f"File that holds {variable(name)}, instead of the variable."
+                name, kind = f"{name}_file", "Path | None"
             command = click.option(
                 option(setting),
-                setting.name,
-                type=click.Choice(choices) if choices else _KINDS[str(setting.type)],
-                multiple=str(setting.type).startswith("tuple"),
-                help=f"{setting.metadata['help']} [{variable(setting.name)}]",
+                name,
+                type=click.Choice(choices) if choices else _KINDS[kind],
+                multiple=kind.startswith("tuple"),
+                help=f"{text} [{variable(name)}]",
             )(command)
         return command
 
