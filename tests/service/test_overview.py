@@ -18,6 +18,7 @@ from daskscope_service.costs.spending import (
 )
 from daskscope_service.insight.attention import concerns, reasons
 from daskscope_service.insight.news import news
+from daskscope_service.insight.views import ExceptionGroup
 from daskscope_service.insight.wording import against, hours, in_currencies, percent
 from daskscope_service.queries.overview import MOST_NOTICES
 from tests.service.beats import (
@@ -151,12 +152,14 @@ def test_the_gravest_comes_first() -> None:
 
 
 def test_what_was_never_seen_before_comes_first() -> None:
-    def group(fingerprint: str, first: float, last: float) -> dict[str, Any]:
-        return {"fingerprint": fingerprint, "first_at": first, "last_at": last}
+    def group(fingerprint: str, first: float, last: float) -> ExceptionGroup:
+        return ExceptionGroup(
+            fingerprint, 1, 1, first, last, "ValueError", "f", "no", None, {}, ["ada"]
+        )
 
     groups = [group("old", 150, 199), group("new", 120, 130), group("long", 50, 180)]
     found = news(groups, {"old"}, 100.0, {"worker lost": 2, "computation failed": 1})
-    assert [(one["fingerprint"], one["new"]) for one in found.groups] == [
+    assert [(one.fingerprint, one.new) for one in found.groups] == [
         ("new", True),
         ("old", False),
         ("long", False),

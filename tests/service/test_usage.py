@@ -27,6 +27,7 @@ from daskscope_service.db.scope import Scope
 from daskscope_service.ingest.cluster_rows import UsageDue, UsageUpsert
 from daskscope_service.retention.deletion import delete_rows
 from daskscope_service.retention.throttle import Throttle
+from daskscope_service.web.representation import as_item
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service_process import ServiceProcess
 
@@ -187,7 +188,7 @@ def in_days(place: Place) -> list[dict[str, Any]]:
     """Return what each user's clusters came to in each of the last 14 days."""
     with place.service.engine.connect() as connection:
         scope = Scope(connection, place.workspace, time.time(), 60.0)
-        return list_usage(scope, int(NOW // DAY) - 13, 14, 1)
+        return [as_item(one) for one in list_usage(scope, int(NOW // DAY) - 13, 14, 1)]
 
 
 def sums_of(place: Place) -> list[Any]:

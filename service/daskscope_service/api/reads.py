@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import asdict
 
@@ -15,7 +14,12 @@ from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.findings.computation_parameters import OF_COMPUTATIONS, asked_computations
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
-from daskscope_service.insight.views import ClusterView, ComputationView
+from daskscope_service.insight.views import (
+    ClusterView,
+    ComputationView,
+    ExceptionDetail,
+    ExceptionGroup,
+)
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
 from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
@@ -36,8 +40,8 @@ from daskscope_service.web.parameters import (
     bad,
     number,
     one_of,
+    optional,
     period,
-    refuse_unknown,
     required,
     selection,
 )
@@ -51,12 +55,10 @@ DEFAULT_SERIES_SECONDS = 3600.0
 #: A step of more than a century is a mistake.
 _MOST_STEP = 4e9
 
-DEFAULT_WEEKS, MOST_WEEKS = 8, 104
-
 _WEEKS = Parameter(
     "weeks",
     "How many weeks, starting on Monday in UTC, this week included.",
-    {"type": "integer", "minimum": 1, "maximum": MOST_WEEKS, "default": DEFAULT_WEEKS},
+    {"type": "integer", "minimum": 1, "maximum": 104, "default": 8},
 )
 
 _SERIES = (
@@ -179,7 +181,7 @@ def exception(fingerprint: str) -> Item:
     """Answer with one group of equal failures and its newest samples."""
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-        return found | {"url": _exception_url(found)}
+        return as_item(found) | {"url": _exception_url(found)}
 
 
 @blueprint.get("/events")
@@ -202,7 +204,7 @@ def logs() -> Item:
     so a page may have few records, or none, and still a ``next``.
     """
     which = selection(beside=tuple(parameter.name for parameter in _OF_LOGS))
-    level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
+    level = optional("level", tuple(LEVELS))
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
     read = services().read_logs
     with reading() as scope:
@@ -239,15 +241,12 @@ def usage() -> Item:
 
     For a running cluster, the last minute may be missing.
     """
-    refuse_unknown("weeks")
-    text = request.args.get("weeks", str(DEFAULT_WEEKS))
-    if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_WEEKS:
-        raise bad("weeks", f"must be a whole number from 1 to {MOST_WEEKS}")
-    first = first_monday(time.time(), int(text))
+    weeks = _WEEKS.whole_number()
+    first = first_monday(time.time(), weeks)
     with reading() as scope:
-        items = list_usage(scope, first, int(text), 7)
-    for item in items:
-        item["week_started_at"] = 86400.0 * (first + 7 * item.pop("period"))
+        used = list_usage(scope, first, weeks, 7)
+    starts = [86400.0 * (first + 7 * week) for week in range(weeks)]
+    items = [as_item(one) | {"week_started_at": starts[one.period]} for one in used]
     return {"items": items, "next": None}
 
 
@@ -283,8 +282,8 @@ def _computation_url(found: ComputationView) -> str:
     return _url("computation", cluster_id=found.cluster, computation_id=found.id)
 
 
-def _exception_url(found: Item) -> str:
-    return _url("exception", fingerprint=found["fingerprint"])
+def _exception_url(found: ExceptionGroup | ExceptionDetail) -> str:
+    return _url("exception", fingerprint=found.fingerprint)
 
 
 def _url(endpoint: str, **values: str) -> str:

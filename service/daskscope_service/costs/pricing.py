@@ -17,6 +17,7 @@ from daskscope_service.costs.prices import WorkspacePrices, prices_of
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.verdict import cluster_seconds
+from daskscope_service.insight.views import UsageOfUser
 
 _HOUR = 3600.0
 
@@ -64,11 +65,14 @@ def price_clusters(scope: Scope, rows: Iterable[Item]) -> list[Item]:
     return priced
 
 
-def price_usage(scope: Scope, items: Iterable[Item]) -> list[Item]:
+def price_usage(scope: Scope, items: Iterable[Item]) -> list[UsageOfUser]:
     """Do as :func:`price_clusters`, for items of :mod:`~daskscope_service.costs.usage`."""
     prices = prices_of(scope.connection, scope.workspace)
     of_threads = ("up_seconds", "thread_seconds", "idle_seconds")
-    return [item | _priced(prices, item, *(item[name] for name in of_threads)) for item in items]
+    return [
+        UsageOfUser.of(item | _priced(prices, item, *(item[name] for name in of_threads)))
+        for item in items
+    ]
 
 
 def _priced(prices: WorkspacePrices, row: Item, up: float, threads: float, idle: float) -> Item:

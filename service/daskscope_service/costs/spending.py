@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from daskscope_service.db.readable import Readable
+
 
 @dataclass(slots=True)
 class Spent:
@@ -28,7 +30,7 @@ class Spent:
     idle_cost: dict[str, float] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
 
-    def add(self, item: Mapping[str, Any]) -> None:
+    def add(self, item: Readable) -> None:
         """Add an item of :func:`daskscope_service.costs.usage.list_usage`."""
         self.clusters += item["clusters"]
         self.up_seconds += item["up_seconds"]
@@ -64,7 +66,7 @@ def monday_of(day: int) -> int:
     return day - (day + 3) % 7  # day 0 was a Thursday
 
 
-def by_period(items: Iterable[Mapping[str, Any]], periods: int) -> list[Spent]:
+def by_period(items: Iterable[Readable], periods: int) -> list[Spent]:
     """Return what was spent in each period, in their order."""
     found = [Spent() for _ in range(periods)]
     for item in items:
@@ -72,7 +74,7 @@ def by_period(items: Iterable[Mapping[str, Any]], periods: int) -> list[Spent]:
     return found
 
 
-def by_user(items: Iterable[Mapping[str, Any]], periods: int) -> dict[str, list[Spent]]:
+def by_user(items: Iterable[Readable], periods: int) -> dict[str, list[Spent]]:
     """Return what each user spent in each period."""
     found: dict[str, list[Spent]] = {}
     for item in items:
@@ -83,7 +85,7 @@ def by_user(items: Iterable[Mapping[str, Any]], periods: int) -> dict[str, list[
     return found
 
 
-def total_of(items: Iterable[Mapping[str, Any]]) -> Spent:
+def total_of(items: Iterable[Readable]) -> Spent:
     """Return the sum of all ``items``."""
     whole = Spent()
     for item in items:
@@ -119,7 +121,7 @@ class PriceList:
     source: str
 
 
-def price_lists(items: Iterable[Mapping[str, Any]]) -> list[PriceList]:
+def price_lists(items: Iterable[Readable]) -> list[PriceList]:
     """Return the different prices in ``items``, with the users whose clusters had them."""
     found: dict[tuple[str, str], set[str]] = {}
     for item in items:

@@ -12,6 +12,7 @@ from daskscope_service.costs import usage_sums
 from daskscope_service.costs.pricing import price_usage
 from daskscope_service.db.schema import usage
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.views import UsageOfUser
 
 _DAY = 86400.0
 _TOTALS = (
@@ -27,15 +28,11 @@ OTHERS = "other users"
 _MOST_CURRENCIES = 50
 
 
-def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[Item]:
+def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[UsageOfUser]:
     """Return the usage of each user's clusters in each of ``periods`` periods of ``days`` days.
 
-    ``first`` is the first day, in days since the Unix epoch, in UTC. An item has ``period`` from 0,
-    ``user`` (:data:`OTHERS` for those beyond :data:`MOST_USERS`), ``prices`` (None if none are
-    set), ``clusters``, ``up_seconds``, ``thread_seconds``, ``idle_seconds`` of threads,
-    ``gib_seconds`` of memory and ``gpu_seconds`` (None if the plugins were too old to report them),
-    ``cost`` and ``idle_cost`` in the prices' currency. Clusters with other prices are other items.
-    ``price_source`` is "cluster", "workspace" or "list", for whoever has set the prices, or None.
+    ``first`` is the first day, in days since the Unix epoch, in UTC. Periods count from 0. Users
+    beyond :data:`MOST_USERS` are added up as :data:`OTHERS`.
     """
     starts = range(first, first + periods * days, days)
     found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
@@ -107,8 +104,9 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
     names = list(map(str, result.keys()))
     for row in result:
         item = dict(zip(names, row, strict=True))
-        item["prices"] = None if item["prices"] is None else json.loads(item["prices"])
-        found[first + item.pop("period") * days].add(item)
+        prices = None if item["prices"] is None else json.loads(item["prices"])
+        start = first + item.pop("period") * days
+        found[start].add(item | {"prices": prices})
     return {start: one.items for start, one in found.items()}
 
 

@@ -23,7 +23,8 @@ from daskscope_service.costs.spending import (
     total,
 )
 from daskscope_service.costs.usage import list_usage
-from daskscope_service.db.scope import Item, reading
+from daskscope_service.db.scope import reading
+from daskscope_service.insight.views import UsageOfUser
 from daskscope_service.insight.wording import hours, money
 from daskscope_service.web.downloads import csv_answer
 from daskscope_service.web.parameters import one_of, refuse_unknown
@@ -182,16 +183,16 @@ def _text(measure: Measure, spent: Spent) -> str:
     return "–" if amount is None else measure.words(amount)
 
 
-def _csv_row(item: Item, first: int) -> list[Any]:
-    prices: Mapping[str, Any] = item["prices"] or {}
-    monday = datetime.fromtimestamp((first + 7 * item["period"]) * _DAY, UTC)
+def _csv_row(used: UsageOfUser, first: int) -> list[Any]:
+    prices: Mapping[str, Any] = used.prices or {}
+    monday = datetime.fromtimestamp((first + 7 * used.period) * _DAY, UTC)
     return [
-        item["user"],
+        used.user,
         f"{monday:%Y-%m-%d}",
-        item["clusters"],
-        *(round(item[name] / 3600, 4) for name in ("up_seconds", "thread_seconds", "idle_seconds")),
+        used.clusters,
+        *(round(used[name] / 3600, 4) for name in ("up_seconds", "thread_seconds", "idle_seconds")),
         prices.get("currency"),
-        item["price_source"],
-        item["cost"],
-        item["idle_cost"],
+        used.price_source,
+        used.cost,
+        used.idle_cost,
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Blueprint, current_app, request
+from flask import Blueprint, current_app
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
@@ -23,7 +23,7 @@ from daskscope_service.queries.findings import (
 )
 from daskscope_service.services import services
 from daskscope_service.web.operation import answers
-from daskscope_service.web.parameters import LIST, Parameter, one_of, selection
+from daskscope_service.web.parameters import LIST, Parameter, optional, selection
 from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import as_item, page_answer, page_url
 
@@ -45,12 +45,10 @@ def findings() -> Item:
     """
     which = selection(beside=tuple(parameter.name for parameter in _OF_FINDINGS))
     rule = asked_rule("rule")
-    severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
+    severity = optional("severity", SEVERITIES)
     with reading() as scope:
         page = list_findings(scope, which, rule, severity)
-    for item in page.items:
-        item["url"] = _url(item["cluster"], item["computation"])
-    return page_answer(page)
+    return page_answer(page, lambda found: _url(found.cluster, found.computation))
 
 
 @blueprint.get("/findings/<subject_id>")

@@ -10,7 +10,7 @@ from flask import Blueprint
 
 from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
-from daskscope_service.db.scope import Item, reading
+from daskscope_service.db.scope import Item, Page, reading
 from daskscope_service.findings import mutes
 from daskscope_service.findings.mutes import Id, TooMany, Wish
 from daskscope_service.findings.rule_parameter import RULE_NAMES
@@ -18,6 +18,7 @@ from daskscope_service.queries.mutes import list_mutes
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
 from daskscope_service.web.problems import Problem
+from daskscope_service.web.representation import as_item, page_answer
 
 blueprint = Blueprint("mutes", __name__, url_prefix="/api/v1")
 
@@ -42,7 +43,7 @@ class MuteRequest(msgspec.Struct, forbid_unknown_fields=True):
 def get_mutes() -> Item:
     """Answer with the active mutes; those that end first come first."""
     with reading() as scope:
-        return {"items": list_mutes(scope), "next": None}
+        return page_answer(Page(list_mutes(scope), None))
 
 
 @blueprint.post("/mutes")
@@ -59,14 +60,14 @@ def post_mute(body: MuteRequest) -> Item:
     except TooMany as error:
         raise Problem(409, str(error)) from None
     with reading() as scope:
-        made: Item | None = next((one for one in list_mutes(scope) if one["id"] == id), None)
+        made = next((one for one in list_mutes(scope) if one.id == id), None)
     if made is None:
         raise Problem(
             409,
             "At the same moment, someone else muted the same findings or ended the mute. Read the "
             "list of mutes, and try again.",
         )
-    return made
+    return as_item(made)
 
 
 @blueprint.delete("/mutes/<mute_id>")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from flask import Blueprint, redirect, render_template, request
+from flask import Blueprint, redirect, render_template
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
+from daskscope_service.db.scope import Page, Scope, Selection, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.insight.findings.finding import SEVERITIES
 from daskscope_service.insight.findings.rules import RULES
+from daskscope_service.insight.views import ListedFinding
 from daskscope_service.queries.causes import causes_by_cost
 from daskscope_service.queries.findings import list_findings
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.forms import tidied
-from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
+from daskscope_service.web.parameters import ROWS_SHOWN, one_of, optional, selection
 
 blueprint = Blueprint("findings_page", __name__)
 
@@ -67,8 +68,8 @@ def findings_csv() -> ResponseReturnValue:
     return csv_list(_CSV, _found, _asked_for(), "findings")
 
 
-def _found(scope: Scope, which: Selection) -> Page[Item]:
-    severity = one_of("severity", SEVERITIES) if "severity" in request.args else None
+def _found(scope: Scope, which: Selection) -> Page[ListedFinding]:
+    severity = optional("severity", SEVERITIES)
     return list_findings(scope, which, asked_rule("rule"), severity, effects=False)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from msgspec import structs
+
+from daskscope_service.insight.views import ExceptionGroup, RecentGroup
 from daskscope_service.insight.wording import number, plural
 
 #: What went wrong, and what it is called: one, many.
@@ -20,12 +22,12 @@ _WORDS = {
 class News:
     """``groups`` of failures with ``new`` in each; ``sentence`` is "" where nothing went wrong."""
 
-    groups: list[dict[str, Any]]
+    groups: list[RecentGroup]
     sentence: str
 
 
 def news(
-    groups: Sequence[Mapping[str, Any]],
+    groups: Sequence[ExceptionGroup],
     known: Collection[str],
     since: float,
     counts: Mapping[str, int],
@@ -36,11 +38,14 @@ def news(
     other thing went wrong.
     """
     shown = [
-        {**group, "new": group["fingerprint"] not in known and group["first_at"] >= since}
+        RecentGroup.of(
+            structs.asdict(group)
+            | {"new": group.fingerprint not in known and group.first_at >= since}
+        )
         for group in groups
     ]
-    shown.sort(key=lambda group: (not group["new"], -group["last_at"], group["fingerprint"]))
-    fresh = sum(group["new"] for group in shown)
+    shown.sort(key=lambda group: (not group.new, -group.last_at, group.fingerprint))
+    fresh = sum(group.new for group in shown)
     parts = []
     if fresh:
         parts.append(f"{plural(fresh, 'new kind')} of exception")

@@ -1,6 +1,6 @@
-"""Clusters and computations as pages, the API and CSV show them: made once, and never changed.
+"""Rows as pages, the API and CSV show them: made once, and never changed.
 
-Their fields are those of the rows that clusters sent, what the service knows beside, and what
+Their fields are those of the rows that are stored, what the service knows beside, and what
 :mod:`daskscope_service.queries` makes of both.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from daskscope_service.db.readable import Item
 from daskscope_service.db.row_types import ClusterRow, ComputationRow, ListedClusterRow
+from daskscope_service.db.row_values import Row
 
 
 class ClusterState(ListedClusterRow, frozen=True):
@@ -82,6 +83,218 @@ class ComputationDetail(ComputationView, frozen=True):
     more_task_groups: bool
     failures: list[Item]
     more_failures: bool
+
+
+class JobRun(Row, frozen=True):
+    """A computation as a run of its job.
+
+    ``thread_seconds`` are those of all workers while it ran, ``task_seconds`` those that its tasks
+    took; ``cost`` is in ``currency``, by the prices of ``price_source``. Where runs are compared,
+    it has its ``frames`` and, as ``on``, the row of its cluster; else both are None.
+    """
+
+    cluster: str
+    id: str
+    user: str
+    status: str
+    started_at: float
+    stopped_at: float | None
+    ended_at: float | None
+    began_at: float | None
+    tasks: int
+    completed: int
+    erred: int
+    retried: int
+    cancelled: int
+    states: dict[str, int]
+    seconds: dict[str, float]
+    worker_seconds: dict[str, float]
+    workers: int | None
+    largest_output: int | None
+    spilled_bytes: int | None
+    unspilled_bytes: int | None
+    transferred_bytes: int | None
+    job: str | None
+    frames: list[Item] | None
+    cluster_name: str
+    duration: float
+    thread_seconds: float | None
+    task_seconds: float
+    cost: float | None
+    currency: str | None
+    price_source: str | None
+    on: Item | None
+
+
+class JobView(Row, frozen=True):
+    """A job as it was last summed up, with the title, the user and the status of its newest run.
+
+    ``user`` and ``status`` are None if that run was removed a moment ago.
+    """
+
+    id: str
+    level: str
+    name: str
+    first_at: float
+    last_at: float
+    last_cluster: str
+    last_computation: str
+    runs: int
+    duration: float | None
+    spread: float | None
+    task_seconds: float | None
+    cost: float | None
+    currency: str | None
+    price_source: str | None
+    change: Item | None
+    title: str
+    user: str | None
+    status: str | None
+
+
+class JobDetail(JobView, frozen=True):
+    """A job with its newest runs, oldest first, which it is summed up from."""
+
+    passed: int
+    sentence: str
+    changes: list[Item]
+    run_list: list[Item]
+    users: list[Item]
+    findings: list[Item]
+    receipt: Item | None
+
+
+class ShutdownView(Row, frozen=True):
+    """A shutdown with its status. What a request has is None where the cluster decided by itself.
+
+    ``detail`` is the cluster's answer, sent at ``answered_at``; ``open``: it can be called off.
+    """
+
+    id: str
+    cluster: str
+    requested_by: str | None
+    requested_at: float
+    reason: str | None
+    grace: float | None
+    even_if_busy: bool
+    expires_at: float | None
+    delivered_at: float | None
+    called_off_by: str | None
+    called_off_at: float | None
+    called_off_reason: str | None
+    closes_at: float | None
+    detail: str | None
+    cluster_name: str
+    open: bool
+    answered_at: float | None
+    status: str
+    sentence: str
+
+
+class ExceptionGroup(Row, frozen=True):
+    """Equal failures of all clusters, with the texts of the last one.
+
+    ``unreadable`` says by column why what is None cannot be decrypted.
+    """
+
+    fingerprint: str
+    count: int
+    clusters: int
+    first_at: float
+    last_at: float
+    type: str
+    function: str
+    message: str | None
+    traceback: str | None
+    unreadable: dict[str, str]
+    users: list[str]
+
+
+class RecentGroup(ExceptionGroup, frozen=True):
+    """A group on the overview. ``new``: it was never seen before the time that is shown."""
+
+    new: bool
+
+
+class ExceptionDetail(Row, frozen=True):
+    """Equal failures of all clusters, and the newest of them as ``samples``."""
+
+    fingerprint: str
+    type: str
+    function: str
+    message: str | None
+    count: int
+    clusters: int
+    first_at: float
+    last_at: float
+    samples: list[Item]
+    unreadable: dict[str, str]
+    users: list[str]
+
+
+class UsageOfUser(Row, frozen=True):
+    """The usage and cost of a user's clusters with the same prices, in the period of a number.
+
+    Threads' time is in ``thread_seconds`` and, for threads without a task, ``idle_seconds``.
+    ``gib_seconds`` of memory and ``gpu_seconds`` are None if the plugins were too old to report
+    them. Costs are in the currency of ``prices``, which ``price_source`` has set: "cluster",
+    "workspace" or "list". All of these are None without prices.
+    """
+
+    gib_seconds: float | None
+    gpu_seconds: float | None
+    period: int
+    user: str
+    prices: Item | None
+    clusters: int
+    up_seconds: float
+    thread_seconds: float
+    idle_seconds: float
+    cost: float | None
+    idle_cost: float | None
+    price_source: str | None
+
+
+class ListedFinding(Row, frozen=True):
+    """A stored finding. ``subject`` is cluster or computation; ``muted`` is the mute in force."""
+
+    cluster: str
+    id: str
+    computation: str | None
+    rule: str
+    version: int
+    position: int
+    severity: str
+    user: str
+    at: float
+    found_at: float
+    sentence: str
+    evidence: list[Item]
+    actions: list[Item]
+    seconds: float | None
+    share: float | None
+    cost: float | None
+    currency: str | None
+    price_source: str | None
+    saving: Item | None
+    confidence: str
+    suppressed_by: str | None
+    cluster_name: str
+    muted: Item | None
+    subject: str
+
+
+class MuteInForce(Row, frozen=True):
+    """A mute of findings of a rule, of a computation or, if that is None, of all on a cluster."""
+
+    id: str
+    rule: str
+    cluster: str
+    computation: str | None
+    reason: str
+    at: float
+    by: str
+    until_at: float
 
 
 def idle_share(worker_seconds: Mapping[str, float]) -> float | None:

@@ -7,14 +7,13 @@ from flask import Blueprint, current_app, url_for
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, reading
-from daskscope_service.jobs.sorting import SORT, asked_sort
-from daskscope_service.jobs.two_runs import RUNS, asked_runs
+from daskscope_service.jobs.parameters import RUNS, SORT, asked_runs, asked_sort
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import list_jobs, one_job
 from daskscope_service.queries.runs import one_run
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import OF_CLUSTER, selection
-from daskscope_service.web.representation import page_answer, page_url
+from daskscope_service.web.representation import as_item, page_answer, page_url
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1")
 
@@ -31,9 +30,7 @@ def jobs() -> Item:
     which, sort = selection(cluster="", beside=(SORT.name,)), asked_sort()
     with reading() as scope:
         page = list_jobs(scope, which, sort)
-    for item in page.items:
-        item["url"] = _url(item["id"])
-    return page_answer(page)
+    return page_answer(page, lambda found: _url(found.id))
 
 
 @blueprint.get("/jobs/<job_id>")
@@ -43,8 +40,7 @@ def job(job_id: str) -> Item:
     """Answer with one job: its newest runs, oldest first, and when it changed."""
     with reading() as scope:
         found = one_job(scope, job_id)
-    found["url"] = _url(job_id)
-    return found
+    return as_item(found) | {"url": _url(job_id)}
 
 
 @blueprint.get("/runs/<run_id>")
@@ -58,13 +54,13 @@ def run(run_id: str) -> Item:
     """
     with reading() as scope:
         found = one_run(scope, run_id)
-    found["url"] = page_url(
+    url = page_url(
         current_app.config["SETTINGS"],
         "computation",
         cluster_id=found["cluster"],
         computation_id=found["computation"],
     )
-    return found
+    return found | {"url": url}
 
 
 @blueprint.get("/comparisons")
@@ -76,8 +72,7 @@ def comparison() -> Item:
     with reading() as scope:
         found = compare_runs(scope, a, b)
     address: str = current_app.config["SETTINGS"].url
-    found["url"] = address + url_for("jobs_page.comparison", a=a, b=b)
-    return found
+    return found | {"url": address + url_for("jobs_page.comparison", a=a, b=b)}
 
 
 def _url(id: str) -> str:

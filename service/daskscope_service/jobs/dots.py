@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from daskscope_service.db.scope import Item
+from daskscope_service.insight.views import JobDetail
 from daskscope_service.insight.wording import duration, money, size
 
 #: What may be shown of runs: the field, its words, and its unit.
@@ -66,9 +67,9 @@ class Dots:
     sentence: str
 
 
-def dots(item: Item, measure: str) -> Dots | None:
+def dots(job: JobDetail, measure: str) -> Dots | None:
     """Return how the runs of a job are drawn, None where none of them has that measured."""
-    runs = [run for run in item["run_list"] if run[measure] is not None]
+    runs = [run for run in job.run_list if run[measure] is not None]
     if not runs:
         return None
     first, last = runs[0]["started_at"], runs[-1]["started_at"]
@@ -102,19 +103,24 @@ def dots(item: Item, measure: str) -> Dots | None:
         for run in runs
         if run["differs"] or run["changed"]
     ]
-    levels = _levels(item, x, y) if measure == "duration" else []
+    levels = _levels(job, x, y) if measure == "duration" else []
     least, most = (words(pick(run[measure] for run in runs)) for pick in (min, max))
     sentence = f"{len(runs)} runs; {MEASURES[measure][0].lower()} from {least} to {most}"
     return Dots(shown, levels, marks, words(top), words(top / 2), first, last, sentence)
 
 
-def _levels(item: Item, x: Callable[[float], float], y: Callable[[float], float]) -> list[Level]:
-    changes: Sequence[Item] = item["changes"]
-    passed = [run for run in item["run_list"] if run["passed"]]
-    if not passed or item["duration"] is None:
+def _levels(
+    job: JobDetail, x: Callable[[float], float], y: Callable[[float], float]
+) -> list[Level]:
+    passed = [run for run in job.run_list if run["passed"]]
+    if not passed or job.duration is None:
         return []
-    bounds = [passed[0]["started_at"], *(one["at"] for one in changes), passed[-1]["started_at"]]
-    values = [one["before"] for one in changes] + [item["duration"]]
+    bounds = [
+        passed[0]["started_at"],
+        *(one["at"] for one in job.changes),
+        passed[-1]["started_at"],
+    ]
+    values = [*(one["before"] for one in job.changes), job.duration]
     return [
         Level(x(since), x(until), y(value))
         for since, until, value in zip(bounds, bounds[1:], values, strict=False)

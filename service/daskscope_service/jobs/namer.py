@@ -148,9 +148,8 @@ class Namer:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
             rows = scope.items(among(scope.select(computation, *columns), key, keys))
-        for row in rows:  # they may be large
-            row["frames"] = (row["frames"] or [])[-_MOST_CALLS:]
-        return rows
+        # They may be large.
+        return [row | {"frames": (row["frames"] or [])[-_MOST_CALLS:]} for row in rows]
 
     def _failed(self, name: str, row: Item, error: str) -> None:
         logger.error(

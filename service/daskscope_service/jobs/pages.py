@@ -9,11 +9,11 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
+from daskscope_service.db.scope import Page, Scope, Selection, reading
+from daskscope_service.insight.views import JobView
 from daskscope_service.jobs.dots import MEASURES, dots
-from daskscope_service.jobs.sorting import SORT, asked_sort
+from daskscope_service.jobs.parameters import SORT, asked_runs, asked_sort
 from daskscope_service.jobs.steps import fall
-from daskscope_service.jobs.two_runs import asked_runs
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import Sort, list_jobs, one_job
 from daskscope_service.web.downloads import csv_list, make_columns
@@ -54,7 +54,7 @@ def jobs_csv() -> ResponseReturnValue:
     """Answer with the jobs that fit as CSV."""
     which, sort = _asked_for()
 
-    def read(scope: Scope, some: Selection) -> Page[Item]:
+    def read(scope: Scope, some: Selection) -> Page[JobView]:
         return list_jobs(scope, some, sort)
 
     return csv_list(_CSV, read, which, "jobs")
@@ -72,7 +72,7 @@ def job(job_id: str) -> ResponseReturnValue:
         "job.html",
         now=time.time(),
         job=found,
-        runs=found["run_list"][: -_MOST_SHOWN - 1 : -1],
+        runs=found.run_list[: -_MOST_SHOWN - 1 : -1],
         measure=measure,
         measures=MEASURES,
         drawn=dots(found, measure),

@@ -23,7 +23,7 @@ from daskscope_service.queries.cluster_filter import (
     tag_filter,
 )
 from daskscope_service.web.downloads import csv_list, make_columns
-from daskscope_service.web.parameters import ROWS_SHOWN, bad, one_of, selection
+from daskscope_service.web.parameters import ROWS_SHOWN, bad, one_of, optional, selection
 from daskscope_service.web.template_filters import address
 
 blueprint = Blueprint("cluster_list", __name__)
@@ -94,7 +94,7 @@ def _asked_for() -> tuple[Selection, Filter]:
     if tag is not None and not is_tag(tag):
         raise bad("tag", "must be a tag's name, or name=value, without quotes and backslashes")
     return selected, Filter(
-        status=one_of("status", STATUSES) if "status" in request.args else None,
+        status=optional("status", STATUSES),
         name=request.args.get("name"),
         kind=request.args.get("kind"),
         tag=tag,

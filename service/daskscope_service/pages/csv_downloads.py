@@ -23,7 +23,7 @@ from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.downloads import Columns, csv_list, csv_table, make_columns
-from daskscope_service.web.parameters import one_of, refuse_unknown, selection
+from daskscope_service.web.parameters import one_of, optional, refuse_unknown, selection
 from daskscope_service.web.representation import away
 
 blueprint = Blueprint("tables", __name__)
@@ -161,7 +161,7 @@ def failures_of_group(fingerprint: str) -> ResponseReturnValue:
     refuse_unknown()
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-    return csv_table(FAILURES, found["samples"], "failures", fingerprint)
+    return csv_table(FAILURES, found.samples, "failures", fingerprint)
 
 
 @blueprint.get("/events.csv")
@@ -179,7 +179,7 @@ def events() -> ResponseReturnValue:
 def logs() -> ResponseReturnValue:
     """Answer with log records, the newest first."""
     which = selection(beside=("level", "text", "computation"))
-    level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
+    level = optional("level", tuple(LEVELS))
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
     kept = services().read_logs
 
@@ -205,7 +205,11 @@ def losses(cluster_id: str) -> ResponseReturnValue:
 @signed_in
 def shutdowns(cluster_id: str) -> ResponseReturnValue:
     """Answer with the shutdowns of a cluster, the newest first."""
-    return _of_cluster(SHUTDOWNS, shutdowns_of, cluster_id, "shutdowns")
+    refuse_unknown()
+    with reading() as scope:
+        one_cluster(scope, cluster_id)  # or Missing
+        items = shutdowns_of(scope, cluster_id)
+    return csv_table(SHUTDOWNS, items, "shutdowns", cluster_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/decisions.csv")
@@ -239,16 +243,6 @@ def failures_of_computation(cluster_id: str, computation_id: str) -> ResponseRet
     whose = {name: found[name] for name in ("cluster", "cluster_name", "user")}
     items = [failure | whose | {"computation": computation_id} for failure in found.failures]
     return csv_table(FAILURES, items, "failures", cluster_id, computation_id)
-
-
-def _of_cluster(
-    columns: Columns, read: Callable[[Scope, str], list[Item]], cluster_id: str, name: str
-) -> ResponseReturnValue:
-    refuse_unknown()
-    with reading() as scope:
-        one_cluster(scope, cluster_id)  # or Missing
-        items = read(scope, cluster_id)
-    return csv_table(columns, items, name, cluster_id)
 
 
 def _computation(cluster_id: str, computation_id: str) -> ComputationDetail:

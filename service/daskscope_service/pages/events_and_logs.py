@@ -17,7 +17,7 @@ from daskscope_service.queries.scan_filter import Sifted
 from daskscope_service.services import services
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.forms import tidied
-from daskscope_service.web.parameters import ROWS_SHOWN, one_of, selection
+from daskscope_service.web.parameters import ROWS_SHOWN, optional, selection
 
 blueprint = Blueprint("records", __name__)
 
@@ -45,7 +45,7 @@ def logs() -> ResponseReturnValue:
     if tidy := tidied():
         return redirect(tidy)
     which = selection(beside=("level", "text", "computation"), rows=ROWS_SHOWN)
-    level = one_of("level", tuple(LEVELS)) if "level" in request.args else None
+    level = optional("level", tuple(LEVELS))
     sought = LogFilter(level, request.args.get("text"), request.args.get("computation"))
     read = services().read_logs
     no_logs = ""

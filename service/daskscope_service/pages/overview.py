@@ -53,7 +53,7 @@ def overview() -> ResponseReturnValue:
             return first_run()
         running, newest = running_clusters(scope, MOST_SHOWN)
         groups = list_exceptions(scope, Selection(since=yesterday, limit=MOST_GROUPS)).items
-        fingerprints = [group["fingerprint"] for group in groups]
+        fingerprints = [group.fingerprint for group in groups]
         known = seen_before(scope, fingerprints, yesterday)
         counts, accidents = went_wrong(scope, yesterday, fingerprints)
         used = by_period(list_usage(scope, first, 2 * _WEEK, 1), 2 * _WEEK)

@@ -198,7 +198,7 @@ def exception(fingerprint: str) -> ResponseReturnValue:
     """Show one group of equal failures."""
     with reading() as scope:
         found = one_exception(scope, fingerprint)
-        newest = found["samples"][0]
+        newest = found.samples[0]
         frames = frames_of(scope, newest["cluster"], newest["computation"])
     return _page(
         "exception.html",

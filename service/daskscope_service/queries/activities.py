@@ -52,8 +52,9 @@ def one_profile(scope: Scope, cluster_id: str, id: str) -> Item:
     )
     if not rows:
         raise Missing("profile", id)
-    if "unreadable" in rows[0]:
-        # Each node names one of the lines, so there must be some.
-        empty = {"file": "", "function": "", "line": 0, "text": None}
-        rows[0]["lines"] = [empty] * (max(rows[0]["line"], default=-1) + 1)
-    return rows[0]
+    [row] = rows
+    if "unreadable" not in row:
+        return row
+    # Each node names one of the lines, so there must be some.
+    empty = {"file": "", "function": "", "line": 0, "text": None}
+    return row | {"lines": [empty] * (max(row["line"], default=-1) + 1)}

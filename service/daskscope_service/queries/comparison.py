@@ -10,6 +10,7 @@ from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.jobs.changes import LEAST_RUNS
 from daskscope_service.insight.jobs.comparison import Run, compare
 from daskscope_service.insight.jobs.summary import summed_up
+from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
@@ -20,7 +21,7 @@ _OF_GROUP = ("prefix", "tasks", "completed", "seconds", "output_bytes", "longest
 def compare_runs(scope: Scope, a: str, b: str) -> Item:
     """Return how the computation ``b`` differs from ``a``, by their ids. Raises Missing."""
     keys = [_key(scope, a), _key(scope, b)]
-    rows = {(row["cluster"], row["id"]): row for row in some_runs(scope, list(dict.fromkeys(keys)))}
+    rows = {(row.cluster, row.id): row for row in some_runs(scope, list(dict.fromkeys(keys)))}
     for key, id in zip(keys, (a, b), strict=True):
         if key not in rows:  # it was removed a moment ago
             raise Missing("computation", id)
@@ -28,16 +29,17 @@ def compare_runs(scope: Scope, a: str, b: str) -> Item:
     first, second = (rows[key] for key in keys)
     spread = _spread(scope, first, second)
     compared = compare(_run(scope, first), _run(scope, second), spread)
-    found = asdict(compared)
-    found["candidates"] = [asdict(one) | {"words": one.words} for one in compared.candidates]
-    for name, key in zip(("a", "b"), keys, strict=True):
-        row = rows[key]
-        found[name] = {field: row[field] for field in OF_RUN} | {
-            "computation": row["id"],
-            "title": headings[key].title if key in headings else "",
-        }
-    found["same_job"] = first["job"] is not None and first["job"] == second["job"]
-    return found
+    a_and_b = [
+        {field: row[field] for field in OF_RUN}
+        | {"computation": row.id, "title": headings[key].title if key in headings else ""}
+        for row, key in zip((first, second), keys, strict=True)
+    ]
+    return asdict(compared) | {
+        "candidates": [asdict(one) | {"words": one.words} for one in compared.candidates],
+        "a": a_and_b[0],
+        "b": a_and_b[1],
+        "same_job": first.job is not None and first.job == second.job,
+    }
 
 
 def _key(scope: Scope, id: str) -> tuple[str, str]:
@@ -48,21 +50,21 @@ def _key(scope: Scope, id: str) -> tuple[str, str]:
     return cluster, id
 
 
-def _spread(scope: Scope, a: Item, b: Item) -> float | None:
+def _spread(scope: Scope, a: JobRun, b: JobRun) -> float | None:
     """Return what runs of their job vary by, None if that is not known or they are of two jobs."""
-    if a["job"] is None or a["job"] != b["job"]:
+    if a.job is None or a.job != b.job:
         return None
-    summary = summed_up(newest_runs(scope, a["job"]))
+    summary = summed_up(newest_runs(scope, a.job))
     # Few runs vary by what these two differ by.
     return summary.spread if summary.passed >= LEAST_RUNS else None
 
 
-def _run(scope: Scope, row: Item) -> Run:
+def _run(scope: Scope, row: JobRun) -> Run:
     query = scope.select(task_group, *(task_group.c[name] for name in _OF_GROUP)).where(
-        task_group.c.cluster == row["cluster"], task_group.c.computation == row["id"]
+        task_group.c.cluster == row.cluster, task_group.c.computation == row.id
     )
     groups, _ = scope.first_items(query.order_by(task_group.c.name), MOST_GROUPS)
-    frames: list[Any] = row["frames"] or []
+    frames: list[Any] = row.frames or []
     hashes = {frame["code"] for frame in frames} - {None}
     texts = {
         one["hash"]: one["text"]

@@ -30,9 +30,7 @@ def list_events(scope: Scope, selection: Selection) -> Page[Item]:
         query = query.where(event.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, event.c.cluster))
     found = page(scope, query, selection, event.c.at, "id", "cluster")
-    for item in found.items:
-        item["message"] = item["message"] or ""
-    return found
+    return Page([row | {"message": row["message"] or ""} for row in found.items], found.next)
 
 
 def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) -> list[Item]:

@@ -252,7 +252,7 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
     ).scalar()
     candidates: list[str] = []
     if before is not None:
-        some = {(one["cluster"], one["id"]): one for one in some_runs(
+        some = {(one.cluster, one.id): one for one in some_runs(
             scope, [first, (before, change["run_before"])]
         )}  # fmt: skip
         if len(some) == 2:
@@ -285,12 +285,11 @@ def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
         table.c.cluster == cluster, table.c.computation == computation
     )
     rows, _ = scope.first_items(query.order_by(table.c.fingerprint), MOST_FAILURES)
-    return [_failed(row) for row in rows]
+    return list(map(_failed, rows))
 
 
 def _failed(row: Item) -> Failed:
-    row.pop("unreadable", None)  # a message that cannot be decrypted is None
-    return Failed(**row)
+    return Failed(**{name: row[name] for name in _OF_FAILURE})
 
 
 def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
@@ -324,7 +323,7 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
     )
     rows, _ = scope.first_items(query, MOST_FAILURES)
-    found = [_failed(row) for row in rows]
+    found = map(_failed, rows)
     # A computation may have failed in more than what was needed.
     return min(found, key=lambda one: run.blames.get(one.computation) != one.function, default=None)
 

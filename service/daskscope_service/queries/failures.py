@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Label, Select, Subquery, and_, func, literal, select, tuple_
 
 from daskscope_service.db.schema import cluster, failure
-from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page, total
+from daskscope_service.db.scope import Page, Scope, Selection, first_page, total
+from daskscope_service.insight.views import ExceptionDetail, ExceptionGroup
 from daskscope_service.web.fields import Missing
 
 #: Failures that the page and the API show of one group, the newest first.
@@ -20,6 +21,9 @@ MOST_USERS = 20
 #: Failures among which the groups that were seen last are looked for.
 _NEWEST = 1_000
 
+#: What a row has of which everything can be decrypted.
+_READABLE: dict[str, Any] = {"unreadable": {}}
+
 _ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == failure.c.cluster)
 
 
@@ -27,7 +31,7 @@ _ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == 
 SORTS = {"last": "last_at", "first": "first_at", "times": "count", "clusters": "clusters"}
 
 
-def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> Page[Item]:
+def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> Page[ExceptionGroup]:
     """Return groups of equal failures in the order that ``sort`` names, one of :data:`SORTS`.
 
     ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
@@ -73,11 +77,15 @@ def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> P
     )
     query = select(groups, *of_last).order_by(groups.c[by].desc(), groups.c.fingerprint.desc())
     found = first_page(scope, query, selection.limit, by, "fingerprint")
-    _add_users(scope, selection, found.items)
-    return found
+    users = _users(scope, selection, [row["fingerprint"] for row in found.items])
+    items = [
+        ExceptionGroup.of(_READABLE | row | {"users": users.get(row["fingerprint"], [])})
+        for row in found.items
+    ]
+    return Page(items, found.next)
 
 
-def one_exception(scope: Scope, fingerprint: str) -> Item:
+def one_exception(scope: Scope, fingerprint: str) -> ExceptionDetail:
     """Return one group with its newest ``samples``. Raises Missing.
 
     Each has the ``environment`` of its cluster.
@@ -102,18 +110,9 @@ def one_exception(scope: Scope, fingerprint: str) -> Item:
             func.max(failure.c.last_at).label("last_at"),
         ).where(failure.c.fingerprint == fingerprint)
     )[0]
-    group = {
-        "fingerprint": fingerprint,
-        "type": samples[0]["type"],
-        "function": samples[0]["function"],
-        "message": samples[0]["message"],
-        **totals,
-        "samples": samples,
-    }
-    if "unreadable" in samples[0]:
-        group["unreadable"] = samples[0]["unreadable"]
-    _add_users(scope, Selection(), [group])
-    return group
+    users = _users(scope, Selection(), [fingerprint]).get(fingerprint, [])
+    made = {"samples": samples, "users": users}
+    return ExceptionDetail.of(_READABLE | samples[0] | totals | made)
 
 
 def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
@@ -154,10 +153,11 @@ def _chosen(scope: Scope, query: Select[Any], selection: Selection) -> Select[An
     return query
 
 
-def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
+def _users(scope: Scope, selection: Selection, fingerprints: list[str]) -> dict[str, list[str]]:
+    """Return the first users of each group that has some."""
     pairs = (
         _chosen(scope, scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
-        .where(failure.c.fingerprint.in_([group["fingerprint"] for group in groups]))
+        .where(failure.c.fingerprint.in_(fingerprints))
         .distinct()
         .subquery()
     )
@@ -171,5 +171,4 @@ def _add_users(scope: Scope, selection: Selection, groups: list[Item]) -> None:
     users: dict[str, list[str]] = {}
     for fingerprint, user in scope.connection.execute(query):
         users.setdefault(fingerprint, []).append(user)
-    for group in groups:
-        group["users"] = users.get(group["fingerprint"], [])
+    return users

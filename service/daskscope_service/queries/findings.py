@@ -15,11 +15,11 @@ from daskscope_service.insight.findings.finding import Finding
 from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
 from daskscope_service.insight.findings.rules import Judgement, judge
 from daskscope_service.insight.lifetime import Lifetime
-from daskscope_service.insight.views import ClusterView, ComputationView
+from daskscope_service.insight.views import ClusterView, ComputationView, ListedFinding
 from daskscope_service.queries import evidence
 from daskscope_service.queries.causes import NAMED
 from daskscope_service.queries.clusters import lifetime_of
-from daskscope_service.queries.mutes import add_mutes, mutes_on
+from daskscope_service.queries.mutes import mutes_of, mutes_on
 from daskscope_service.telemetry.store import SeriesStore
 
 
@@ -100,7 +100,7 @@ def list_findings(
     severity: str | None = None,
     *,
     effects: bool = True,
-) -> Page[Item]:
+) -> Page[ListedFinding]:
     """Return stored findings by when their computation or cluster began, the newest first.
 
     Without ``effects``, those that another finding explains are left out.
@@ -119,13 +119,19 @@ def list_findings(
     if not effects:
         query = query.where(finding.c.suppressed_by.is_(None))
     found = page(scope, query, selection, finding.c.at, "id", "cluster")
-    add_mutes(scope, found.items)
-    for item in found.items:
-        item["subject"] = "computation" if item["computation"] else "cluster"
-        item["computation"] = item["computation"] or None
-        if item["saving"] is not None:  # earlier ones were stored without money
-            item["saving"] = {"money": None} | item["saving"]
-    return found
+    muted = mutes_of(scope, found.items)
+    return Page(list(map(_listed, found.items, muted)), found.next)
+
+
+def _listed(row: Item, muted: Item | None) -> ListedFinding:
+    made = {
+        "muted": muted,
+        "subject": "computation" if row["computation"] else "cluster",
+        "computation": row["computation"] or None,
+        # Earlier ones were stored without money.
+        "saving": None if row["saving"] is None else {"money": None} | row["saving"],
+    }
+    return ListedFinding.of(row | made)
 
 
 def cluster_of(scope: Scope, id: str) -> str | None:

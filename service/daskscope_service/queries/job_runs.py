@@ -8,6 +8,7 @@ from itertools import takewhile
 from sqlalchemy import func, select, tuple_
 
 from daskscope_service.costs.pricing import price_clusters
+from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, computation
 from daskscope_service.db.scope import MOST_BYTES, Item, Scope, read_in_parts, weight
 from daskscope_service.insight.verdict import (
@@ -16,6 +17,7 @@ from daskscope_service.insight.verdict import (
     computation_seconds,
     computation_status,
 )
+from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.causes import among
 
 #: The newest runs that a job is judged by, and that its page shows.
@@ -28,15 +30,8 @@ OF_RUN = (
     *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers", "job"),
 )
 
-_OF_RUN = [
-    computation.c[name]
-    for name in (
-        *("cluster", "id", "user", "status", "started_at", "stopped_at", "ended_at", "began_at"),
-        *("tasks", "completed", "erred", "retried", "cancelled"),
-        *("states", "seconds", "worker_seconds", "workers", "largest_output"),
-        *("spilled_bytes", "unspilled_bytes", "transferred_bytes", "job"),
-    )
-]
+_COMPARED = columns_in(computation, JobRun)
+_OF_RUN = [column for column in _COMPARED if column is not computation.c.frames]
 _OF_CLUSTER = [
     cluster.c[name]
     for name in {
@@ -56,18 +51,16 @@ _TO_COMPARE = [
 
 def newest_runs(
     scope: Scope, job: str, *, compared: bool = False, before: tuple[float, str] | None = None
-) -> list[Item]:
+) -> list[JobRun]:
     """Return the newest runs of a job, oldest first, at most :data:`MOST_RUNS`.
 
     They are fewer if they, or their clusters, take more than :data:`MOST_BYTES`.
-
-    Each has ``status``, ``duration``, ``thread_seconds`` of all workers meanwhile, ``task_seconds``
-    that its tasks took, ``cost`` with ``currency`` and ``price_source``, and ``cluster_name``.
-    ``compared``: with ``frames``, and the rows of clusters as ``on``. ``before``: only those that
-    began before the run of that start and id.
+    ``compared``: with what only comparisons read. ``before``: only those that began before the run
+    of that start and id.
     """
-    columns = [*_OF_RUN, computation.c.frames] if compared else _OF_RUN
-    query = scope.select(computation, *columns).where(computation.c.job == job)
+    query = scope.select(computation, *(_COMPARED if compared else _OF_RUN)).where(
+        computation.c.job == job
+    )
     if before is not None:
         query = query.where(tuple_(computation.c.started_at, computation.c.id) < tuple_(*before))
     query = query.order_by(computation.c.started_at.desc(), computation.c.id.desc())
@@ -75,10 +68,10 @@ def newest_runs(
     return _all_completed(scope, runs, compared=compared)[::-1]
 
 
-def some_runs(scope: Scope, keys: Sequence[tuple[str, str]]) -> list[Item]:
+def some_runs(scope: Scope, keys: Sequence[tuple[str, str]]) -> list[JobRun]:
     """Return the runs of these clusters and ids, with all that is compared of them."""
     key = (computation.c.cluster, computation.c.id)
-    query = among(scope.select(computation, *_OF_RUN, computation.c.frames), key, keys)
+    query = among(scope.select(computation, *_COMPARED), key, keys)
     return _all_completed(scope, scope.items(query), compared=True)
 
 
@@ -97,7 +90,7 @@ def first_run_at(scope: Scope, job: str) -> float | None:
     return scope.connection.execute(query.order_by(computation.c.started_at).limit(1)).scalar()
 
 
-def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[Item]:
+def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:
     """Return ``runs`` as :func:`newest_runs` does, up to one whose cluster is not read any more."""
     query = scope.select(cluster, *_OF_CLUSTER, *(_TO_COMPARE if compared else ()))
     clusters: dict[str, Item | None] = {}
@@ -115,17 +108,17 @@ def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> lis
     for run in takewhile(lambda run: run["cluster"] in clusters, runs):
         on = clusters[run["cluster"]]
         if on is not None:  # it was removed a moment ago
-            found.append(_completed(scope, run, on) | ({"on": on} if compared else {}))
+            found.append(_completed(scope, run, on, compared=compared))
     return found
 
 
-def _completed(scope: Scope, run: Item, on: Item) -> Item:
+def _completed(scope: Scope, run: Item, on: Item, *, compared: bool) -> JobRun:
     seconds = computation_seconds(run, on)
     verdict = cluster_verdict(on, scope.now, scope.silent_after)
     whole, all_threads = sum(run["worker_seconds"].values()), sum(on["worker_seconds"].values())
     # Whoever sends may report less of the cluster than of the run, or next to nothing.
     priced = on["cost"] is not None and all_threads > 0 and whole > 0
-    return run | {
+    made = {
         "status": computation_status(run, verdict),
         "duration": seconds,
         "cluster_name": on["name"],
@@ -134,4 +127,7 @@ def _completed(scope: Scope, run: Item, on: Item) -> Item:
         "cost": on["cost"] * min(whole / all_threads, 1.0) if priced else None,
         "currency": on["prices"]["currency"] if priced else None,
         "price_source": on["price_source"] if priced else None,
+        "frames": run["frames"] if compared else None,
+        "on": on if compared else None,
     }
+    return JobRun.of(run | made)

@@ -8,15 +8,18 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Literal
 
+from msgspec import structs
 from sqlalchemy import and_, func, tuple_
 
+from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import computation, finding, job
 from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page
 from daskscope_service.insight.jobs.differences import of_runs
 from daskscope_service.insight.jobs.receipt import receipt_of, sides
 from daskscope_service.insight.jobs.summary import Summary, has_passed, summed_up
+from daskscope_service.insight.views import JobDetail, JobRun, JobView
 from daskscope_service.queries.causes import among
-from daskscope_service.queries.computations import headings_by_key
+from daskscope_service.queries.computations import Heading, headings_by_key
 from daskscope_service.queries.job_runs import newest_runs
 from daskscope_service.web.fields import Missing
 
@@ -24,6 +27,8 @@ Sort = Literal["last", "cost", "change"]
 
 #: Runs of which findings are counted.
 _OF_FINDINGS = 50
+
+_OF_JOB = [*columns_in(job, JobView), job.c.change_at]
 
 #: What a list is in the order of, the largest first.
 _ORDERS: dict[str, Any] = {
@@ -33,13 +38,13 @@ _ORDERS: dict[str, Any] = {
 }
 
 
-def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[Item]:
+def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[JobView]:
     """Return jobs of which a run began in the time, in the order of ``sort``.
 
     A user's are those whose newest run is theirs.
     """
     order = _ORDERS[sort].label("position")
-    query = scope.select(job, *job.c, order)
+    query = scope.select(job, *_OF_JOB, order)
     if selection.kept_since is not None:
         query = query.where(job.c.last_at >= selection.kept_since)
     if selection.kept_until is not None:
@@ -56,25 +61,20 @@ def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[I
         query = query.where(tuple_(_ORDERS[sort], job.c.id) < tuple_(*after))
     query = query.order_by(order.desc(), job.c.id.desc())
     found = first_page(scope, query, selection.limit, "position", "id")
-    return Page(_told(scope, found.items), found.next)
+    return Page(_views(scope, found.items), found.next)
 
 
-def one_job(scope: Scope, id: str) -> Item:
+def one_job(scope: Scope, id: str) -> JobDetail:
     """Return one job with its newest runs, oldest first. Raises Missing.
 
     What its list has as it was last summed up is made of these runs.
     """
-    items = scope.items(scope.select(job).where(job.c.id == id))
-    if not items:
+    rows = scope.items(scope.select(job, *_OF_JOB).where(job.c.id == id))
+    if not rows:
         raise Missing("job", id)
-    item = _told(scope, items)[0]
     runs = newest_runs(scope, id, compared=True)
     summary = summed_up(runs)
-    item["passed"] = summary.passed
-    item["sentence"] = summary.sentence
-    item["duration"], item["spread"] = summary.duration, summary.spread
-    item["task_seconds"] = summary.task_seconds
-    item["changes"] = [
+    changes = [
         {
             "at": one.at,
             "cluster": one.cluster,
@@ -88,26 +88,36 @@ def one_job(scope: Scope, id: str) -> Item:
         }
         for one in summary.changes
     ]
-    item["change"] = item["changes"][-1] if item["changes"] else None
     differ: list[list[str]] = [[]] if runs else []
     differ += [of_runs(before, after) for before, after in pairwise(runs)]
     first = {(one.cluster, one.computation) for one in summary.changes}
-    item["run_list"] = [
+    run_list = [
         {
             **{name: run[name] for name in _OF_RUN},
-            "computation": run["id"],
+            "computation": run.id,
             "passed": has_passed(run),
             "differs": words,
-            "changed": (run["cluster"], run["id"]) in first,
+            "changed": (run.cluster, run.id) in first,
         }
         for run, words in zip(runs, differ, strict=True)
     ]
-    users = Counter(run["user"] for run in runs)
-    item["users"] = [{"user": user, "runs": count} for user, count in users.most_common()]
-    item["findings"] = _findings(scope, runs[-_OF_FINDINGS:])
+    users = Counter(run.user for run in runs)
     receipt = receipt_of(runs, summary, _of_both_sides(scope, runs, summary))
-    item["receipt"] = None if receipt is None else asdict(receipt)
-    return item
+    made = {
+        "passed": summary.passed,
+        "sentence": summary.sentence,
+        "duration": summary.duration,
+        "spread": summary.spread,
+        "task_seconds": summary.task_seconds,
+        "changes": changes,
+        "change": changes[-1] if changes else None,
+        "run_list": run_list,
+        "users": [{"user": user, "runs": count} for user, count in users.most_common()],
+        "findings": _findings(scope, runs[-_OF_FINDINGS:]),
+        "receipt": None if receipt is None else asdict(receipt),
+    }
+    [view] = _views(scope, rows)
+    return JobDetail.of(structs.asdict(view) | made)
 
 
 #: What a job says of each of its runs.
@@ -118,23 +128,25 @@ _OF_RUN = (
 )
 
 
-def _told(scope: Scope, items: list[Item]) -> list[Item]:
-    """Return jobs with the title, the user and the status of their newest run."""
-    keys = [(item["last_cluster"], item["last_computation"]) for item in items]
+def _views(scope: Scope, rows: list[Item]) -> list[JobView]:
+    keys = [(row["last_cluster"], row["last_computation"]) for row in rows]
     newest = headings_by_key(scope, keys)
-    for item, key in zip(items, keys, strict=True):
-        run = newest.get(key)  # None: it was removed, and the job is not yet summed up anew
-        item["title"] = item["name"] or ("" if run is None else run.title)
-        item["user"] = None if run is None else run.user
-        item["status"] = None if run is None else run.status
-        if (change := item["change"]) is not None:
-            change.pop("earlier", None)
-            item["change"] = change | {"at": item["change_at"]}
-    return items
+    return [_view(row, newest.get(key)) for row, key in zip(rows, keys, strict=True)]
+
+
+def _view(row: Item, newest: Heading | None) -> JobView:
+    change = row["change"]
+    if change is not None:
+        change = {name: change[name] for name in change if name != "earlier"}
+        change["at"] = row["change_at"]
+    # None: it was removed, and the job is not yet summed up again.
+    user, status = (None, None) if newest is None else (newest.user, newest.status)
+    title = row["name"] or ("" if newest is None else newest.title)
+    return JobView.of(row | {"title": title, "user": user, "status": status, "change": change})
 
 
 def _of_both_sides(
-    scope: Scope, runs: list[Item], summary: Summary
+    scope: Scope, runs: list[JobRun], summary: Summary
 ) -> dict[tuple[str, str], list[tuple[str, Any]]]:
     """Return rules and savings of the causes that runs around the last change had, by run."""
     before, since = sides(runs, summary)
@@ -149,9 +161,9 @@ def _of_both_sides(
     return found
 
 
-def _findings(scope: Scope, runs: Iterable[Item]) -> list[Item]:
+def _findings(scope: Scope, runs: Iterable[JobRun]) -> list[Item]:
     """Return the causes that stood out in ``runs``, by rule, those of most runs first."""
-    pairs = [(run["cluster"], run["id"]) for run in runs]
+    pairs = [(run.cluster, run.id) for run in runs]
     key = (finding.c.cluster, finding.c.computation)
     query = among(scope.select(finding, finding.c.rule, func.count()), key, pairs)
     query = query.where(finding.c.suppressed_by.is_(None), finding.c.severity != "notice")

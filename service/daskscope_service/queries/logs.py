@@ -81,9 +81,7 @@ def own_logs(scope: Scope, selection: Selection) -> Page[Item]:
     )
     query = query.where(scope.is_of(selection.cluster, log_record.c.cluster))
     found = page(scope, query, selection, log_record.c.at, "id")
-    for item in found.items:
-        item["level"] = level_of(item["severity"])
-    return found
+    return Page([row | {"level": level_of(row["severity"])} for row in found.items], found.next)
 
 
 def _position(item: Item) -> Position:

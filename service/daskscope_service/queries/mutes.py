@@ -6,7 +6,7 @@ up when findings are read, so that it counts at once, and no longer than it shou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, exists, or_
@@ -15,45 +15,39 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import finding, mute
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Muted
+from daskscope_service.insight.views import MuteInForce
 
-#: What a finding shows of its mute.
-_ANSWERED = ("id", "reason", "until", "changed_at", "changed_by")
+#: What a finding shows of its mute, and of what table's columns that is made.
+_SHOWN = ("id", "reason", "at", "by", "until_at")
+_COLUMNS = (
+    *(mute.c.rule, mute.c.cluster, mute.c.computation, mute.c.id, mute.c.reason),
+    *(mute.c.changed_at.label("at"), mute.c.changed_by.label("by")),
+    mute.c.until.label("until_at"),
+)
 
 
-def list_mutes(scope: Scope) -> list[Item]:
+def list_mutes(scope: Scope) -> list[MuteInForce]:
     """Return the mutes that are in force, those that end first first."""
-    query = scope.select(mute).where(mute.c.until > scope.now)
-    return [_named(item) for item in scope.items(query.order_by(mute.c.until, mute.c.id))]
+    rows = _in_force(scope)
+    return [MuteInForce.of(row | {"computation": row["computation"] or None}) for row in rows]
 
 
 def mutes_on(scope: Scope, cluster: str, computation: str = "") -> dict[str, Muted]:
     """Return by rule what mutes findings of a computation, or of a cluster itself."""
-    query = scope.select(mute, mute.c.rule, *(mute.c[name] for name in _ANSWERED)).where(
-        mute.c.cluster == cluster,
-        mute.c.computation.in_({"", computation}),
-        mute.c.until > scope.now,
-    )
-    found = scope.items(query.order_by(mute.c.until))
-    return {item.pop("rule"): Muted(**_answered(item)) for item in found}
+    rows = _in_force(scope, mute.c.cluster == cluster, mute.c.computation.in_({"", computation}))
+    return {row["rule"]: Muted(**_shown(row)) for row in rows}
 
 
-def add_mutes(scope: Scope, items: list[Item]) -> list[Item]:
-    """Give stored findings their ``muted``: the mute in force, or None."""
-    for item in items:
-        item["muted"] = None
-    query = scope.select(mute, *(mute.c[name] for name in ("cluster", "computation", "rule")),
-                         *(mute.c[name] for name in _ANSWERED))  # fmt: skip
-    clusters = {item["cluster"] for item in items}
-    query = query.where(mute.c.cluster.in_(clusters), mute.c.until > scope.now)
-    found: dict[tuple[str, str, str], Item] = {}
-    for row in scope.items(query.order_by(mute.c.until)):
-        found[row.pop("cluster"), row.pop("computation"), row.pop("rule")] = _answered(row)
-    for item in items if found else ():
-        for computation in ("", item["computation"]):
-            one = found.get((item["cluster"], computation, item["rule"]))
-            if one is not None:
-                item["muted"] = one
-    return items
+def mutes_of(scope: Scope, findings: Sequence[Item]) -> list[Item | None]:
+    """Return for each of stored findings the mute that is in force, None where there is none."""
+    clusters = {row["cluster"] for row in findings}
+    rows = _in_force(scope, mute.c.cluster.in_(clusters))
+    muted = {(row["cluster"], row["computation"], row["rule"]): _shown(row) for row in rows}
+    return [
+        muted.get((one["cluster"], one["computation"], one["rule"]))
+        or muted.get((one["cluster"], "", one["rule"]))
+        for one in findings
+    ]
 
 
 def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnElement[bool]]:
@@ -74,11 +68,10 @@ def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnEle
     return (~exists().where(same),)
 
 
-def _answered(item: Item) -> Item:
-    item["at"], item["by"] = item.pop("changed_at"), item.pop("changed_by")
-    item["until_at"] = item.pop("until")
-    return item
+def _in_force(scope: Scope, *conditions: ColumnElement[bool]) -> list[Item]:
+    query = scope.select(mute, *_COLUMNS).where(mute.c.until > scope.now, *conditions)
+    return scope.items(query.order_by(mute.c.until, mute.c.id))
 
 
-def _named(item: Item) -> Item:
-    return _answered(item) | {"computation": item["computation"] or None}
+def _shown(row: Item) -> Item:
+    return {name: row[name] for name in _SHOWN}

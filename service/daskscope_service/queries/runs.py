@@ -10,6 +10,7 @@ from daskscope_service.insight.jobs.expected import Expected, expected_of, share
 from daskscope_service.insight.jobs.summary import has_passed
 from daskscope_service.insight.jobs.usual import Usual, usual_of
 from daskscope_service.insight.progress import done_in
+from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
@@ -35,38 +36,38 @@ def one_run(scope: Scope, id: str, cluster: str | None = None) -> Item:
     usual = usual_of(runs)
     expected = None if usual is None else _expected(scope, row, runs, usual)
     return {name: row[name] for name in OF_RUN} | {
-        "computation": row["id"],
+        "computation": row.id,
         "title": "" if heading is None else heading.title,
-        "peak_worker_memory": row["on"]["peak_worker_memory"],
+        "peak_worker_memory": None if row.on is None else row.on["peak_worker_memory"],
         "usual": None if usual is None else asdict(usual),
         "expected": None
         if expected is None or usual is None
         else asdict(expected)
         | {
-            "currency": row["currency"] or usual.currency,
-            "price_source": row["price_source"] or usual.price_source,
+            "currency": row.currency or usual.currency,
+            "price_source": row.price_source or usual.price_source,
         },
     }
 
 
-def runs_before(scope: Scope, run: Item) -> list[Item]:
+def runs_before(scope: Scope, run: JobRun) -> list[JobRun]:
     """Return the newest runs of the same job that began before ``run``, oldest first."""
-    if run["job"] is None:
+    if run.job is None:
         return []
-    return newest_runs(scope, run["job"], before=(run["started_at"], run["id"]))
+    return newest_runs(scope, run.job, before=(run.started_at, run.id))
 
 
-def _expected(scope: Scope, run: Item, runs: list[Item], usual: Usual) -> Expected | None:
-    if run["status"] != "running":
+def _expected(scope: Scope, run: JobRun, runs: list[JobRun], usual: Usual) -> Expected | None:
+    if run.status != "running":
         return None
     last = [one for one in runs if has_passed(one)][-1]
-    groups = [group | {"done": done_in(group, run["status"])} for group in _groups(scope, run)]
+    groups = [group | {"done": done_in(group, "running")} for group in _groups(scope, run)]
     return expected_of(run, usual, share_done(groups, _groups(scope, last)), scope.now)
 
 
-def _groups(scope: Scope, run: Item) -> list[Item]:
+def _groups(scope: Scope, run: JobRun) -> list[Item]:
     query = scope.select(task_group, *(task_group.c[name] for name in _OF_GROUP)).where(
-        task_group.c.cluster == run["cluster"], task_group.c.computation == run["id"]
+        task_group.c.cluster == run.cluster, task_group.c.computation == run.id
     )
     return scope.first_items(query.order_by(task_group.c.name), MOST_GROUPS)[0]
 
@@ -80,5 +81,5 @@ def _computation(scope: Scope, id: str) -> tuple[str, str] | None:
 def _newest_ended(scope: Scope, id: str) -> tuple[str, str] | None:
     if not scope.items(scope.select(job, job.c.id).where(job.c.id == id)):
         return None
-    ended = [run for run in newest_runs(scope, id) if run["status"] != "running"]
-    return (ended[-1]["cluster"], ended[-1]["id"]) if ended else None
+    ended = [run for run in newest_runs(scope, id) if run.status != "running"]
+    return (ended[-1].cluster, ended[-1].id) if ended else None

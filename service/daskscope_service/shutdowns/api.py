@@ -17,7 +17,7 @@ from daskscope_service.shutdowns.queries import list_commands, one_command
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
 from daskscope_service.web.problems import Problem
-from daskscope_service.web.representation import page_answer
+from daskscope_service.web.representation import as_item, page_answer
 
 blueprint = Blueprint("commands", __name__, url_prefix="/api/v1")
 
@@ -93,4 +93,4 @@ def call_off(command_id: str, body: CallOff) -> Item:
 
 def _one(command_id: str) -> Item:
     with reading() as scope:
-        return one_command(scope, command_id)
+        return as_item(one_command(scope, command_id))

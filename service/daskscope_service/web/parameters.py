@@ -29,6 +29,17 @@ class Parameter:
     schema: Mapping[str, Any]
     required: bool = False
 
+    def whole_number(self, default: int | None = None) -> int:
+        """Return the number that the request gives, within the bounds of the schema.
+
+        If it gives none, return ``default``, or else the schema's.
+        """
+        least, most = self.schema["minimum"], self.schema["maximum"]
+        text = request.args.get(self.name) or str(default or self.schema["default"])
+        if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise bad(self.name, f"must be a whole number from {least} to {most}")
+        return int(text)
+
 
 _TIME = {
     "anyOf": [
@@ -110,16 +121,14 @@ def selection(
 
 def part(rows: int = ROWS) -> tuple[int, Position | None]:
     """Return how many rows of a list the request asks for at most, else ``rows``; after which."""
-    limit = request.args.get("limit") or str(rows)
-    if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= MOST_ROWS:
-        raise bad("limit", f"must be a whole number from 1 to {MOST_ROWS}")
+    limit = LIMIT.whole_number(rows)
     after = None
     if cursor := request.args.get("cursor"):
         try:
             after = decode_cursor(cursor)
         except ValueError:
             raise bad("cursor", "must be the `next` of a response to the same request") from None
-    return int(limit), after
+    return limit, after
 
 
 def period() -> tuple[float | None, float | None]:
@@ -172,6 +181,11 @@ def one_of(name: str, choices: tuple[Choice, ...]) -> Choice:
         if text == choice:
             return choice
     raise bad(name, f"must be one of {', '.join(choices)}")
+
+
+def optional(name: str, choices: tuple[Choice, ...]) -> Choice | None:
+    """Return a parameter that is one of ``choices``, or None where it is not given."""
+    return one_of(name, choices) if name in request.args else None
 
 
 def required(name: str, what: str) -> str:

@@ -43,8 +43,13 @@ def represent(value: Any) -> Any:
 
 
 def as_item(row: Item | Row) -> Item:
-    """Return a row of either kind as a dictionary."""
-    return structs.asdict(row) if isinstance(row, Row) else row
+    """Return a row of either kind as a dictionary, without ``unreadable`` where all is readable."""
+    if not isinstance(row, Row):
+        return row
+    item = structs.asdict(row)
+    if item.get("unreadable") == {}:
+        del item["unreadable"]
+    return item
 
 
 def page_answer(found: Page[Any], url: Callable[[Any], str] | None = None) -> Item:
@@ -52,7 +57,9 @@ def page_answer(found: Page[Any], url: Callable[[Any], str] | None = None) -> It
 
     ``url`` makes the address of an item's page, where answers name it.
     """
-    items = [item if url is None else as_item(item) | {"url": url(item)} for item in found.items]
+    items = [
+        as_item(item) if url is None else as_item(item) | {"url": url(item)} for item in found.items
+    ]
     return {"items": items, "next": None if found.next is None else encode_cursor(found.next)}
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskscope.one_line import one_line, printable
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs import differences
 from daskscope_service.insight.jobs.code_diff import CodeDiffer
 from daskscope_service.insight.jobs.differences import Difference
 from daskscope_service.insight.jobs.summary import has_passed, longer
 from daskscope_service.insight.jobs.waterfall import Part, Spent, Work, parts
 from daskscope_service.insight.wording import duration, file_name, number, plural, size
-
-Row = Mapping[str, Any]
 
 #: What two runs may differ by and say nothing: a share of the first, seconds, and so many times
 #: what the runs of their job usually vary by.
@@ -55,8 +54,8 @@ class Run:
     ``code`` are the texts of its frames by their files, None of which is not stored.
     """
 
-    row: Row
-    groups: Sequence[Row]
+    row: Readable
+    groups: Sequence[Readable]
     code: Sequence[tuple[str, str | None]]
 
 
@@ -274,7 +273,7 @@ def _code(
     return found
 
 
-def _groups(one: Sequence[Row], other: Sequence[Row]) -> list[GroupPair]:
+def _groups(one: Sequence[Readable], other: Sequence[Readable]) -> list[GroupPair]:
     """Return the groups of both runs by prefix, those whose time differs most first."""
     sums = [_by_prefix(groups) for groups in (one, other)]
     found = []
@@ -295,7 +294,7 @@ def _groups(one: Sequence[Row], other: Sequence[Row]) -> list[GroupPair]:
     )
 
 
-def _by_prefix(groups: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def _by_prefix(groups: Sequence[Readable]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for group in groups:
         none = {"runs": 0, "seconds": 0.0, "output_bytes": 0, "longest": None}

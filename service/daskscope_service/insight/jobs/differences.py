@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.wording import size
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Difference:
         return f"{self.what} {self.before} → {self.after}"
 
 
-def versions(before: Row, after: Row) -> list[Difference]:
+def versions(before: Readable, after: Readable) -> list[Difference]:
     """Return the packages, and Python, whose versions differ between two rows of clusters."""
     one, other = before["environment"], after["environment"]
     found = [
@@ -46,12 +44,12 @@ def versions(before: Row, after: Row) -> list[Difference]:
     return found + _of("version", one.get("packages") or {}, other.get("packages") or {})
 
 
-def settings(before: Row, after: Row) -> list[Difference]:
+def settings(before: Readable, after: Readable) -> list[Difference]:
     """Return the settings of daskscope that differ between two rows of clusters."""
     return _of("setting", before["settings"] or {}, after["settings"] or {})
 
 
-def places(before: Row, after: Row) -> list[Difference]:
+def places(before: Readable, after: Readable) -> list[Difference]:
     """Return how two clusters differ in where they run, and on what."""
     found = [
         Difference("place", what, _text(before[field]), _text(after[field]))
@@ -65,14 +63,14 @@ def places(before: Row, after: Row) -> list[Difference]:
     return found
 
 
-def code_changed(before: Row, after: Row) -> bool:
+def code_changed(before: Readable, after: Readable) -> bool:
     """Return whether the code around the calls of two runs is known of both, and differs."""
     one = [(frame["code"]) for frame in before["frames"] or []]
     other = [(frame["code"]) for frame in after["frames"] or []]
     return bool(one and other and None not in one + other and one != other)
 
 
-def of_runs(before: Row, after: Row) -> list[str]:
+def of_runs(before: Readable, after: Readable) -> list[str]:
     """Return in words what a run has that the one before had not: versions and code."""
     found = [one.words for one in versions(before["on"], after["on"])]
     if code_changed(before, after):
@@ -80,7 +78,7 @@ def of_runs(before: Row, after: Row) -> list[str]:
     return found
 
 
-def memory(before: Row, after: Row) -> list[Difference]:
+def memory(before: Readable, after: Readable) -> list[Difference]:
     """Return how the memory of all workers differs, where it does by more than a tenth."""
     one, other = before["memory_limit"], after["memory_limit"]
     if not one or not other or abs(other / one - 1) < 0.1:

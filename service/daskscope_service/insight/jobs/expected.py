@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.usual import Usual
 from daskscope_service.insight.wording import duration, plural
-
-Row = Mapping[str, Any]
 
 #: From so much of its work on, what is done says how long the rest takes.
 _LEAST_DONE = 0.2
@@ -38,7 +36,7 @@ class Expected:
     sentence: str
 
 
-def expected_of(run: Row, usual: Usual, done: float | None, now: float) -> Expected:
+def expected_of(run: Readable, usual: Usual, done: float | None, now: float) -> Expected:
     """Return what is expected of ``run``, of which so much of the work is ``done``."""
     began, lasted = run["started_at"], run["duration"]
     usual_end = began + usual.duration
@@ -82,7 +80,7 @@ def _sentence(
     return f"{text}."
 
 
-def share_done(groups: Sequence[Row], last: Sequence[Row]) -> float | None:
+def share_done(groups: Sequence[Readable], last: Sequence[Readable]) -> float | None:
     """Return how much of the work of ``groups`` is done, by what tasks took in the ``last`` run.
 
     Each has ``prefix``, ``tasks``, ``completed`` and ``seconds``; those of the run that goes on

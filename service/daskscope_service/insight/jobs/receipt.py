@@ -7,14 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.summary import Summary, has_passed
 from daskscope_service.insight.wording import money, percent
 
-Row = Mapping[str, Any]
 #: Rule and saving of the findings of a run, by its cluster and id.
-Findings = Mapping[tuple[str, str], Collection[tuple[str, Row | None]]]
+Findings = Mapping[tuple[str, str], Collection[tuple[str, Readable | None]]]
 
 #: Runs on each side of the change that are looked at; a finding was there if so many had it.
 MOST_LOOKED_AT, _HAD_IT = 20, 0.5
@@ -41,7 +40,9 @@ class Receipt:
     sentence: str
 
 
-def sides(runs: Sequence[Row], summary: Summary) -> tuple[Sequence[Row], Sequence[Row]]:
+def sides(
+    runs: Sequence[Readable], summary: Summary
+) -> tuple[Sequence[Readable], Sequence[Readable]]:
     """Return the last passed runs before the last change, and the newest since; of ``runs``.
 
     Both are empty where the last change made nothing faster.
@@ -55,7 +56,7 @@ def sides(runs: Sequence[Row], summary: Summary) -> tuple[Sequence[Row], Sequenc
     return passed[first : change.index], since
 
 
-def receipt_of(runs: Sequence[Row], summary: Summary, findings: Findings) -> Receipt | None:
+def receipt_of(runs: Sequence[Readable], summary: Summary, findings: Findings) -> Receipt | None:
     """Return what a repair saves; None where nothing became faster, or no finding is gone."""
     before, since = sides(runs, summary)
     if not before:
@@ -101,7 +102,7 @@ def receipt_of(runs: Sequence[Row], summary: Summary, findings: Findings) -> Rec
 
 
 def _money(
-    before: Sequence[Row], since: Sequence[Row]
+    before: Sequence[Readable], since: Sequence[Readable]
 ) -> tuple[float | None, str | None, str | None]:
     runs = [*before, *since]
     if any(run["cost"] is None for run in runs) or len({run["currency"] for run in runs}) != 1:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.changes import LEAST_RUNS, Change, changes, spread
 from daskscope_service.insight.wording import duration, percent, plural
-
-Row = Mapping[str, Any]
 
 #: Shorter runs are not compared: what starts and ends them takes as long.
 _LEAST_SECONDS = 0.05
@@ -47,7 +45,7 @@ class Summary:
     sentence: str
 
 
-def summed_up(runs: Sequence[Row]) -> Summary:
+def summed_up(runs: Sequence[Readable]) -> Summary:
     """Return what ``runs`` come to: rows of :mod:`~daskscope_service.queries.job_runs`.
 
     They are oldest first.
@@ -72,7 +70,7 @@ def summed_up(runs: Sequence[Row]) -> Summary:
     )
 
 
-def has_passed(run: Row) -> bool:
+def has_passed(run: Readable) -> bool:
     """Return whether a run ended as it should, so that what it took says something."""
     return bool(
         run["status"] == "finished" and not run["erred"] and run["duration"] >= _LEAST_SECONDS

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
+from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.changes import LEAST_RUNS
 from daskscope_service.insight.jobs.summary import has_passed, summed_up
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Usual:
     price_source: str | None
 
 
-def usual_of(runs: Sequence[Row]) -> Usual | None:
+def usual_of(runs: Sequence[Readable]) -> Usual | None:
     """Return what is usual among ``runs``, oldest first; None where too few have passed.
 
     They are rows of :mod:`~daskscope_service.queries.job_runs`.

@@ -1,0 +1,32 @@
+"""The parameters of jobs' addresses, for the API and for pages."""
+
+from __future__ import annotations
+
+from daskscope_service.queries.jobs import Sort
+from daskscope_service.web.parameters import TEXT, Parameter, one_of, refuse_unknown, required
+
+_SORTS: tuple[Sort, ...] = ("last", "cost", "change")
+
+SORT = Parameter(
+    "sort",
+    "The order of the jobs: by newest run, by cost in the last 30 days (highest first), or by "
+    "latest change.",
+    {"enum": list(_SORTS), "default": _SORTS[0]},
+)
+#: Which two runs are compared.
+RUNS = tuple(
+    Parameter(name, f"The id of the computation that is the {which} run.", TEXT, required=True)
+    for name, which in (("a", "first"), ("b", "second"))
+)
+
+
+def asked_sort() -> Sort:
+    """Return in which order the request asks for jobs."""
+    return one_of(SORT.name, _SORTS)
+
+
+def asked_runs() -> tuple[str, str]:
+    """Return the ids of the two runs that the request asks to compare."""
+    refuse_unknown(*(run.name for run in RUNS))
+    a, b = (required(run.name, "the id of a computation") for run in RUNS)
+    return a, b
