@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from daskscope import names
-from daskscope_service.insight.why_running import why_running
+from daskscope_service.insight.verdict import why_running
 from daskscope_service.pages.chart_svg import marks_picture, picture
 from daskscope_service.pages.charts import Chart, Drawn, Plot, Source
 from daskscope_service.pages.period import Period

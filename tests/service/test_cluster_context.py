@@ -9,21 +9,22 @@ import pytest
 
 from daskscope import names
 from daskscope_service.pages.cluster_context import threads
-from daskscope_service.telemetry.store import Line
+from daskscope_service.telemetry.store import SeriesLine
 
 #: A task ran from 100 to 118 on one of two threads. A beat each two seconds; its end is reported.
 _TIMES = range(90, 130, 2)
 _LINES = {
     names.TASK_TIME.name: [
-        Line({names.TASK_PREFIX: prefix, names.TASK_ACTIVITY: activity}, "value", "counter", "s",
-             [1000 * time for time in _TIMES], [float(total(time)) for time in _TIMES])
+        SeriesLine({names.TASK_PREFIX: prefix, names.TASK_ACTIVITY: activity}, "value", "counter",
+             "s", [1000 * time for time in _TIMES], [float(total(time)) for time in _TIMES])
         for prefix, activity, total in (
             ("nap", "thread-noncpu", lambda time: 18 if time >= 119 else 0),
             ("", "idle", lambda time: 2 * (time - 90) - min(max(time - 100, 0), 18)),
         )
     ],
     names.TASK_RUNNING.name: [
-        Line({names.TASK_PREFIX: "nap"}, "value", "gauge", "s", [1000 * time for time in _TIMES],
+        SeriesLine({names.TASK_PREFIX: "nap"}, "value", "gauge", "s",
+             [1000 * time for time in _TIMES],
              [float(time - 100 if 100 < time < 119 else 0) for time in _TIMES])
     ],
 }  # fmt: skip
@@ -40,8 +41,8 @@ class Store:
         since: float,
         until: float,
         step: float,
-    ) -> dict[str, list[Line]]:
-        found: dict[str, list[Line]] = {}
+    ) -> dict[str, list[SeriesLine]]:
+        found: dict[str, list[SeriesLine]] = {}
         for metric in metrics:
             found[metric] = []
             for line in _LINES.get(metric, []):

@@ -15,8 +15,8 @@ import requests
 from daskscope import names
 from daskscope.names import DURATION_BOUNDS
 from daskscope_service.db import schema
-from daskscope_service.insight.threads import Totals, spent
 from daskscope_service.pages import graph, source
+from daskscope_service.pages.cluster_context import Totals, spent
 from daskscope_service.pages.computation import MOST_GROUPS
 from daskscope_service.pages.histogram import STEP, histograms
 from daskscope_service.pages.waterfall import MOST_GROUPS as MOST_DRAWN

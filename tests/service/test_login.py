@@ -26,7 +26,7 @@ from daskscope.errors import (
     ServiceUnreachable,
 )
 from daskscope_service.accounts import device_login, login_rate_limit, tokens, users
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.accounts.users import Role
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -340,7 +340,7 @@ def test_no_one_uses_up_the_codes_of_others_by_failing_to_sign_in(
 def test_logins_that_wait_are_bounded_for_each_address(engine: Engine) -> None:
     for number in range(device_login.FROM_ADDRESS):
         device_login.begin(engine, host="x", address=f"2001:db8:1:1::{number:x}")
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyAttempts):
         device_login.begin(engine, host="x", address="2001:db8:1:1:ffff::1")
     device_login.begin(engine, host="x", address="192.0.2.1")
     with engine.begin() as connection:

@@ -28,7 +28,7 @@ from daskscope_service.notifications.addresses import (
     parameters,
     wrong_with,
 )
-from daskscope_service.notifications.delivery import Outcome
+from daskscope_service.notifications.delivery import Attempt
 from daskscope_service.notifications.sending import NotSent, Sender, reason
 from tests.patience import wait_until
 from tests.service.people import browser_of, make_user
@@ -267,7 +267,7 @@ assert guard.inner
 def test_what_is_told_of_a_failure_is_no_scan_of_the_network() -> None:
     def told(**fields: object) -> str:
         base = {"result": "not sent", "status": None, "reached": False, "inner": False}
-        return reason(Outcome(**(base | fields)))  # type: ignore[typeddict-item]
+        return reason(Attempt(**(base | fields)))  # type: ignore[typeddict-item]
 
     assert told(status=403, reached=True) == "the host refused it (HTTP 403)"
     assert told().startswith("no connection")

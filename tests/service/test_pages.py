@@ -17,7 +17,7 @@ from daskscope_service.pages.bars import state_bar
 from daskscope_service.pages.graph import MOST_NODES, layout
 from daskscope_service.pages.waterfall import Bar, Row, Run
 from daskscope_service.queries.cluster_filter import is_tag, tag_filter
-from daskscope_service.telemetry.store import Line, rate
+from daskscope_service.telemetry.store import SeriesLine, rate
 from daskscope_service.web.menus import main_menu
 from daskscope_service.web.template_filters import ago, breakable, middle
 
@@ -189,10 +189,12 @@ def test_times_are_told_with_one_unit() -> None:
 
 
 def test_a_counter_becomes_a_rate_also_over_a_restart() -> None:
-    line = Line({}, "value", "counter", "s", [0, 10_000, 20_000, 30_000], [5.0, 25.0, 4.0, 4.0])
+    line = SeriesLine(
+        {}, "value", "counter", "s", [0, 10_000, 20_000, 30_000], [5.0, 25.0, 4.0, 4.0]
+    )
     assert rate(line).values == [2.0, 0.4, 0.0]
     assert rate(line).kind == "rate"
-    gauge = Line({}, "value", "gauge", "s", [0], [5.0])
+    gauge = SeriesLine({}, "value", "gauge", "s", [0], [5.0])
     assert rate(gauge) is gauge
 
 

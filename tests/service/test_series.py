@@ -10,7 +10,7 @@ from sqlalchemy import Engine, insert
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.telemetry.embedded import EmbeddedSeries
-from daskscope_service.telemetry.store import MOST_AVERAGED, Line
+from daskscope_service.telemetry.store import MOST_AVERAGED, SeriesLine
 
 #: A point every ten seconds for two hours, but for a quarter of an hour; its value is its number.
 EVERY, BEGAN, COUNT = 10_000, 1_700_000_000_000, 720
@@ -33,7 +33,7 @@ def store(engine: Engine) -> EmbeddedSeries:
     return EmbeddedSeries(engine)
 
 
-def lines(store: EmbeddedSeries, first: int, last: int, step: float) -> dict[str, Line]:
+def lines(store: EmbeddedSeries, first: int, last: int, step: float) -> dict[str, SeriesLine]:
     since, until = BEGAN + first * EVERY, BEGAN + last * EVERY
     found = store.query("default", "c", ["m"], since / 1000, until / 1000, step)["m"]
     assert len(found) == 2

@@ -20,7 +20,7 @@ from daskscope_service.retention.removal import remove_series
 from daskscope_service.retention.thinning import Point, coarser, thin
 from daskscope_service.retention.throttle import Step, Throttle
 from daskscope_service.telemetry.embedded import EmbeddedSeries
-from daskscope_service.telemetry.store import Line, rate
+from daskscope_service.telemetry.store import SeriesLine, rate
 from tests.service.rows import POINTS
 from tests.service.test_otlp import AT, metrics_request
 from tests.service_process import ServiceProcess
@@ -59,7 +59,7 @@ def run(engine: Engine, since: int, until: int, *, rows: int = 256) -> int:
 
 def growth(points: Sequence[Point]) -> float:
     times, values = [t for t, _ in points], [v for _, v in points]
-    line = rate(Line({}, "value", "counter", "", times, values))
+    line = rate(SeriesLine({}, "value", "counter", "", times, values))
     spans = [b - a for a, b in itertools.pairwise(times)]
     return sum(value * span / 1000 for value, span in zip(line.values, spans, strict=True))
 

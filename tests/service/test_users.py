@@ -12,7 +12,7 @@ import requests
 from sqlalchemy import Engine, select, text, update
 
 from daskscope_service.accounts import login_rate_limit, passwords, sessions, sign_in, users
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.db import schema
 from tests.service.pages import words
 from tests.service.people import PASSWORD, browser_of, is_in, make_user, try_to_sign_in
@@ -140,7 +140,7 @@ def test_attempts_for_one_name_are_throttled_by_all_processes(service: ServicePr
     assert refused.status_code == 429
     assert 0 < int(refused.headers["Retry-After"]) <= login_rate_limit.WINDOW + 1
     assert "Try again at" in refused.text
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyAttempts):
         sign_in.by_password(service.engine, user.name, PASSWORD, address="192.0.2.1")
     assert try_to_sign_in(service, other.name).status_code == 303
 
@@ -153,7 +153,7 @@ def test_attempts_for_one_name_are_throttled_by_all_processes(service: ServicePr
 def test_attempts_from_one_address_are_throttled_whatever_the_name(engine: Engine) -> None:
     for number in range(login_rate_limit.FROM_ADDRESS):
         login_rate_limit.begin(engine, f"name {number}", f"2001:db8:1:1::{number:x}", kind="name")
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyAttempts):
         login_rate_limit.begin(
             engine, "another", "2001:db8:1:1:ffff::1", kind="name"
         )  # the same network
@@ -165,7 +165,7 @@ def test_of_many_attempts_at_once_no_more_pass(engine: Engine) -> None:
     def passes(_: int) -> bool:
         try:
             login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
-        except TooMany:
+        except TooManyAttempts:
             return False
         return True
 
@@ -177,7 +177,7 @@ def test_of_many_attempts_at_once_no_more_pass(engine: Engine) -> None:
     ):  # of those at the same moment, all may have stood back
         login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
         passed += 1
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyAttempts):
         login_rate_limit.begin(engine, "maria", "192.0.2.1", kind="name")
 
 

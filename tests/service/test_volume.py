@@ -27,7 +27,7 @@ from daskscope.protocol import (
 )
 from daskscope_service.accounts import device_login, members, sessions, tokens, users
 from daskscope_service.accounts.caller import Caller
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema, time_limit
 from daskscope_service.db.engine import upgrade_database, writing
@@ -361,7 +361,7 @@ def test_of_all_who_invite_at_the_same_moment_no_more_get_in_than_may(
         return False
 
     def log_in(number: int) -> bool:
-        with contextlib.suppress(TooMany):
+        with contextlib.suppress(TooManyAttempts):
             return bool(device_login.begin(engine, host=f"h{number}", address="192.0.2.9"))
         return False
 

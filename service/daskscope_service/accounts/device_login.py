@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 from daskscope.one_line import one_line
 from daskscope_service.accounts import audit, tokens
 from daskscope_service.accounts.caller import Caller, granted
-from daskscope_service.accounts.login_rate_limit import TooMany, network
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts, network
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.tokens import GRANTS, USUAL, Scope
 from daskscope_service.db.engine import take_turns, writing
@@ -81,7 +81,7 @@ def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address
 
     Raises
     ------
-    TooMany
+    TooManyAttempts
         Too many logins from this address wait for an answer.
     """
     code = new_secret()
@@ -96,7 +96,7 @@ def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address
             select(func.count(), func.min(table.c.expires_at)).where(mine)
         ).one()
         if waiting >= FROM_ADDRESS:
-            raise TooMany(first)
+            raise TooManyAttempts(first)
         connection.execute(
             insert(table).values(
                 code_hash=hash_of(code),

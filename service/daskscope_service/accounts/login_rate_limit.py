@@ -31,7 +31,7 @@ FROM_ADDRESS = 30
 Kind = Literal["name", "invitation", "code", "token"]
 
 
-class TooMany(Exception):
+class TooManyAttempts(Exception):
     """Too many attempts have failed. ``until``: when the next is allowed (seconds since epoch)."""
 
     def __init__(self, until: float) -> None:
@@ -60,7 +60,7 @@ def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
 
     Raises
     ------
-    TooMany
+    TooManyAttempts
         The next attempt is allowed only later.
     """
     now = time.time()
@@ -79,7 +79,7 @@ def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
     try:
         # Check again: other attempts may have been stored at the same moment.
         _check(engine, limits, now, besides=1)
-    except TooMany:
+    except TooManyAttempts:
         _take_back(engine, attempt.ids)
         raise
     return attempt
@@ -107,7 +107,7 @@ def network(address: str) -> str:
 
 
 def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int) -> None:
-    """Raise TooMany if the limit is reached, not counting ``besides`` attempts of the caller."""
+    """Raise TooManyAttempts at the limit, not counting ``besides`` attempts of the caller."""
     until = now
     with engine.connect() as connection:
         for key, limit in limits.items():
@@ -123,7 +123,7 @@ def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int
             if last is not None:
                 until = max(until, last + WINDOW)
     if until > now:
-        raise TooMany(until)
+        raise TooManyAttempts(until)
 
 
 def _take_back(engine: Engine, ids: Sequence[str]) -> None:

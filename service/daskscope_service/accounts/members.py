@@ -247,7 +247,7 @@ def accept_as_new(
         A user with that name exists already: they must sign in to accept the invitation.
     UnfitPassword
         See :func:`passwords.check`.
-    TooMany
+    TooManyAttempts
         Too many invitations of the workspace, or from this address, named existing users. Without
         this limit, whoever invites could find out which accounts exist in other workspaces.
     """

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from daskscope_service.accounts import audit, members, sessions, users
-from daskscope_service.accounts.login_rate_limit import TooMany, network
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts, network
 from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
 from daskscope_service.accounts.secret import hash_of, new_secret
 from daskscope_service.accounts.users import ROLES, Role
@@ -77,7 +77,7 @@ def begin(
     ------
     OpenIDError
         The provider does not answer.
-    TooMany
+    TooManyAttempts
         Too many sign-ins from this address are pending.
     """
     state, nonce, verifier, ticket = (new_secret() for _ in range(4))
@@ -91,7 +91,7 @@ def begin(
             )
         ).one()
         if away >= FROM_ADDRESS:
-            raise TooMany(first)
+            raise TooManyAttempts(first)
         connection.execute(
             insert(openid_attempt).values(
                 state_hash=hash_of(state),

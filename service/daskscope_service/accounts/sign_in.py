@@ -67,7 +67,7 @@ def by_password(
 
     Raises
     ------
-    TooMany
+    TooManyAttempts
         Too many attempts have failed, for this name or from this address.
     NoWorkspace
         The user is in no workspace.
@@ -119,7 +119,7 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
 
     Raises
     ------
-    TooMany
+    TooManyAttempts
         Too many attempts have failed, for this user or from this address.
     UnfitPassword
         See :func:`passwords.check`.
@@ -173,7 +173,7 @@ def by_token(engine: Engine, text: str, *, address: str, agent: str = "") -> str
 
     Raises
     ------
-    TooMany
+    TooManyAttempts
         A token that cannot sign in was tried too often: each attempt is in the audit log.
     """
     token = tokens.find(engine, text.strip())

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from datetime import datetime
 
 import click
 
 from daskscope.errors import DaskscopeError
 from daskscope.one_line import one_line
+from daskscope_service.cli.options import say
 from daskscope_service.insight.jobs.comparison import as_markdown
 
-_WIDTH = 88
 #: How many parts are printed; the others are added up in one line.
 _MOST_PARTS = 8
 
@@ -42,7 +41,7 @@ def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
     if markdown:
         click.echo(as_markdown(found))
         return
-    _say(found["sentence"])
+    say(found["sentence"])
     click.echo()
     shown = found["parts"][:_MOST_PARTS]
     for part in shown:
@@ -53,13 +52,8 @@ def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
     click.echo(f"  {found['seconds']:+10.2f} s  total")
     if found["candidates"]:
         click.echo()
-        _say("Other differences:")
+        say("Other differences:")
     for one in found["candidates"]:
-        _say(f"- {one['words']}", indent="  ")
+        say(f"- {one['words']}", indent="  ")
     click.echo()
     click.echo(f"  {found['url']}")
-
-
-def _say(text: str, indent: str = "") -> None:
-    text = one_line(text)
-    click.echo(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent or ""))

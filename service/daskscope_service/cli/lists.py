@@ -15,9 +15,9 @@ from daskscope.one_line import one_line
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: A column: its heading, the field that it shows, and its width; the last one takes the rest.
-Columns = Sequence[tuple[str, str, int]]
+ListColumns = Sequence[tuple[str, str, int]]
 
-_CLUSTERS: Columns = (
+_CLUSTERS: ListColumns = (
     ("STATUS", "status", 9),
     ("STARTED", "started_at", 18),
     ("UP FOR", "duration", 18),
@@ -28,7 +28,7 @@ _CLUSTERS: Columns = (
     ("NAME", "name", 24),
     ("ID", "id", 0),
 )
-_COMPUTATIONS: Columns = (
+_COMPUTATIONS: ListColumns = (
     ("STATUS", "status", 11),
     ("STARTED", "started_at", 18),
     ("TOOK", "duration", 18),
@@ -39,7 +39,7 @@ _COMPUTATIONS: Columns = (
     ("CLUSTER", "cluster_name", 24),
     ("TITLE", "title", 0),
 )
-_EXCEPTIONS: Columns = (
+_EXCEPTIONS: ListColumns = (
     ("LAST SEEN", "last_at", 18),
     ("COUNT", "count", 8),
     ("CLUSTERS", "clusters", 10),
@@ -47,7 +47,7 @@ _EXCEPTIONS: Columns = (
     ("FUNCTION", "function", 26),
     ("MESSAGE", "message", 0),
 )
-_EVENTS: Columns = (
+_EVENTS: ListColumns = (
     ("AT", "at", 18),
     ("CLUSTER", "cluster_name", 24),
     ("TOPIC", "topic", 28),
@@ -55,7 +55,7 @@ _EVENTS: Columns = (
 )
 
 
-_FINDINGS: Columns = (
+_FINDINGS: ListColumns = (
     ("BEGAN", "at", 18),
     ("SEVERITY", "severity", 10),
     ("RULE", "rule", 18),
@@ -64,7 +64,7 @@ _FINDINGS: Columns = (
     ("FINDING", "sentence", 0),
 )
 
-_JOBS: Columns = (
+_JOBS: ListColumns = (
     ("RAN LAST", "last_at", 18),
     ("TAKES", "duration", 18),
     ("RUNS", "runs", 8),
@@ -214,7 +214,13 @@ def jobs(**options: Any) -> None:
 
 
 def _list(
-    function: str, columns: Columns, *, since: str, limit: int, as_json: bool, **filters: str | None
+    function: str,
+    columns: ListColumns,
+    *,
+    since: str,
+    limit: int,
+    as_json: bool,
+    **filters: str | None,
 ) -> None:
     import daskscope.api
 
@@ -238,7 +244,7 @@ def _list(
         click.echo(f"… only the first {limit} are shown; a higher --limit shows more", err=True)
 
 
-def _line(columns: Columns, row: Mapping[str, Any]) -> str:
+def _line(columns: ListColumns, row: Mapping[str, Any]) -> str:
     texts = (_cell(row.get(field), width) for _, field, width in columns)
     return "".join(texts).rstrip()
 

@@ -1,8 +1,9 @@
-"""What commands share: options made from the settings, the database, hints on what to install."""
+"""What commands share: options made from the settings, the database, text, hints on packages."""
 
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daskscope.errors import install_with
+from daskscope.one_line import one_line
 from daskscope_service.settings import Settings, option, variable
 
 if TYPE_CHECKING:
@@ -75,6 +77,12 @@ def database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
         yield settings, engine
     finally:
         engine.dispose()
+
+
+def say(text: str, indent: str = "") -> None:
+    """Print ``text``, in which users' names may be, on lines of a width that can be read."""
+    lines = textwrap.fill(one_line(text), 88, initial_indent=indent, subsequent_indent=indent)
+    click.echo(lines)
 
 
 def check_workspace(engine: Engine, workspace: str) -> None:

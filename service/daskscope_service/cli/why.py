@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from datetime import datetime
 from typing import Any
 
 import click
 
 from daskscope.errors import DaskscopeError
-from daskscope.one_line import one_line
-from daskscope_service.cli.options import check_workspace, database, settings_options
+from daskscope_service.cli.options import check_workspace, database, say, settings_options
 from daskscope_service.insight.findings.finding import SavedMoney, Saving
 from daskscope_service.insight.findings.headline import saving_in_words
 from daskscope_service.insight.wording import estimate, money
-
-_WIDTH = 88
 
 
 @click.command("why")
@@ -40,28 +36,28 @@ def why(id: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, default=datetime.isoformat))
         return
-    _say(found["headline"])
+    say(found["headline"])
     own = [one for one in found["findings"] if one["suppressed_by"] is None]
     shown = [one for one in own if one["muted"] is None]
     for place, one in enumerate(shown):
         click.echo()
         if place:
-            _say(one["sentence"], indent="  ")
+            say(one["sentence"], indent="  ")
         for measure in one["evidence"]:
-            _say(f"{measure['name']}: {_amount(measure)}", indent="  ")
+            say(f"{measure['name']}: {_amount(measure)}", indent="  ")
         if one["cost"] and one["currency"]:
             cost = money(one["cost"], one["currency"])
-            _say(f"cost: {cost}, {estimate([one['price_source']])}", indent="  ")
+            say(f"cost: {cost}, {estimate([one['price_source']])}", indent="  ")
         for action in one["actions"]:
             value = f" ({action['value']})" if action["value"] else ""
-            _say(f"→ {action['text']}{value}", indent="  ")
+            say(f"→ {action['text']}{value}", indent="  ")
         if (saving := one["saving"]) is not None:
-            _say(saving_in_words(_saving(saving), one["price_source"]), indent="    ")
+            say(saving_in_words(_saving(saving), one["price_source"]), indent="    ")
     for one in own:
         if (mute := one["muted"]) is not None:
             until = f"until {mute['until_at']:%Y-%m-%d} by {mute['by']}: {mute['reason']}"
             click.echo()
-            _say(f"muted {until} – {one['sentence']}", indent="  ")
+            say(f"muted {until} – {one['sentence']}", indent="  ")
     click.echo()
     click.echo(f"  {found['url']}")
 
@@ -76,11 +72,6 @@ def _amount(measure: Any) -> str:
     value = measure["value"]
     text = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
     return f"{text} {unit}".rstrip()
-
-
-def _say(text: str, indent: str = "") -> None:
-    text = one_line(text)
-    click.echo(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent or ""))
 
 
 @click.group("findings")

@@ -1,4 +1,4 @@
-"""Columns over days: what each day cost or, if nothing has a price, how long threads ran."""
+"""Bars over days: what each day cost or, if nothing has a price, how long threads ran."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEIGHT = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class DayBar:
     """One day. ``top`` and ``idle``: where the column and its idle part begin, of 100."""
 
     day: str
@@ -24,15 +24,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns. ``what`` they show, in words; ``highest`` is the amount at the top."""
+class DayBars:
+    """The bars. ``what`` they show, in words; ``highest`` is the amount at the top."""
 
     what: str
     highest: str
-    columns: tuple[Column, ...]
+    columns: tuple[DayBar, ...]
 
 
-def columns(days: Sequence[Spent], last: int) -> Columns | None:
+def columns(days: Sequence[Spent], last: int) -> DayBars | None:
     """Return a column for each of ``days``, which end with the day ``last``; None if all are zero.
 
     They show the currency with the largest sum.
@@ -52,7 +52,7 @@ def columns(days: Sequence[Spent], last: int) -> Columns | None:
         return hours(amount) if currency is None else money(amount, currency)
 
     found = tuple(
-        Column(
+        DayBar(
             datetime.fromtimestamp((last - len(pairs) + 1 + index) * _DAY, UTC).strftime(
                 "%a %d %b"
             ),
@@ -62,4 +62,4 @@ def columns(days: Sequence[Spent], last: int) -> Columns | None:
         )
         for index, (amount, idle) in enumerate(pairs)
     )
-    return Columns("compute hours" if currency is None else currency, shown(highest), found)
+    return DayBars("compute hours" if currency is None else currency, shown(highest), found)

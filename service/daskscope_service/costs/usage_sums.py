@@ -10,15 +10,16 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Text, cast, delete, func, insert, select
+from sqlalchemy import Connection, Text, cast, delete, insert, select
 
+from daskscope_service.db.engine import lock_until_end
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import usage_sum as table
 
 #: Stored sums are a list. An announcement is a text, by which it is recognized.
 _IS_MADE = cast(table.c.sums, Text).like("[%")
 
-#: The number of PostgreSQL's advisory lock.
+#: The number of the lock that transactions share which change usage.
 _LOCK = 0x6461736B_75736167  # "daskusag"
 
 
@@ -47,7 +48,7 @@ def announce(connection: Connection, workspace: str, days: int, starts: Collecti
     Whoever removes sums also removes announcements. Return the text by which :func:`keep`
     recognizes this one.
     """
-    _lock(connection, shared=False)  # changes of usage end first, or see this
+    lock_until_end(connection, _LOCK, shared=False)  # changes of usage end first, or see this
     name = secrets.token_hex(8)
     mine = (table.c.workspace == workspace, table.c.days == days)
     connection.execute(delete(table).where(*mine, table.c.first_day.in_(starts)))
@@ -66,7 +67,7 @@ def keep(
 
     Sums whose usage has changed since are left out. Return how many are stored.
     """
-    _lock(connection, shared=False)
+    lock_until_end(connection, _LOCK, shared=False)
     mine = (table.c.workspace == workspace, table.c.days == days)
     query = select(table.c.first_day, table.c.sums).where(*mine, table.c.first_day.in_(list(sums)))
     starts = [row.first_day for row in connection.execute(query) if row.sums == announced]
@@ -89,13 +90,6 @@ def forget_before(connection: Connection, workspace: str, days: int, first: int)
 
 def forget(connection: Connection, workspace: str, first: int, last: int) -> None:
     """Remove the stored sums that include one of the days from ``first`` to ``last``."""
-    _lock(connection, shared=True)
+    lock_until_end(connection, _LOCK, shared=True)
     mine = (table.c.workspace == workspace, table.c.first_day <= last)
     connection.execute(delete(table).where(*mine, table.c.first_day + table.c.days > first))
-
-
-def _lock(connection: Connection, *, shared: bool) -> None:
-    # Transactions that change usage share the lock. On SQLite, a transaction that writes is alone.
-    if connection.dialect.name == "postgresql":
-        lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
-        connection.execute(select(lock(_LOCK)))

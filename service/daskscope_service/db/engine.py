@@ -168,6 +168,17 @@ def alone(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+def lock_until_end(connection: Connection, number: int, *, shared: bool) -> None:
+    """Take PostgreSQL's advisory lock of this number until the transaction ends.
+
+    Those who share it wait only for one who does not. On SQLite, a transaction that writes is alone
+    anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
+        connection.execute(select(lock(number)))
+
+
 def take_turns(connection: Connection, what: str) -> None:
     """Wait until no other transaction that writes holds ``what``; hold it until this one ends.
 

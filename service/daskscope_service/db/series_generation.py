@@ -10,10 +10,11 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from daskscope_service.db.engine import lock_until_end
 from daskscope_service.db.schema import series
 from daskscope_service.db.schema import series_generation as table
 
-#: The number of PostgreSQL's advisory lock.
+#: The number of the lock that transactions share which write points.
 _LOCK = 0x6461736B_73657269  # "daskseri"
 
 #: How many ids one query checks: databases limit the number of parameters.
@@ -30,7 +31,7 @@ def current(connection: Connection) -> int:
 
 def hold(connection: Connection) -> int:
     """Return the number of the generation; no series are removed until the transaction ends."""
-    _lock(connection, shared=True)
+    lock_until_end(connection, _LOCK, shared=True)
     # Runs in each commit of points, so it bypasses SQLAlchemy's handling of statements.
     row = connection.exec_driver_sql("SELECT value FROM series_generation").first()
     return int(row[0]) if row else 0
@@ -47,7 +48,7 @@ def all_there(connection: Connection, ids: Collection[int]) -> bool:
 
 def begin_next(connection: Connection) -> None:
     """Begin the next generation. Call this before removing series, in the same transaction."""
-    _lock(connection, shared=False)
+    lock_until_end(connection, _LOCK, shared=False)
     changed = connection.execute(update(table).values(value=table.c.value + 1))
     if not changed.rowcount:
         connection.execute(insert(table).values(id=1, value=1))
@@ -61,10 +62,3 @@ def begin_next(connection: Connection) -> None:
     highest = connection.execute(holder.returning(series.c.id)).scalar_one()
     before = (series.c.workspace == NO_WORKSPACE, series.c.id < highest)
     connection.execute(delete(series).where(*before))
-
-
-def _lock(connection: Connection, *, shared: bool) -> None:
-    # Transactions that write points share the lock. On SQLite, a transaction that writes is alone.
-    if connection.dialect.name == "postgresql":
-        lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
-        connection.execute(select(lock(_LOCK)))

@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, changing
 from daskscope_service.db.scope import reading
 from daskscope_service.findings import mutes
-from daskscope_service.findings.mutes import TooMany, Wish
+from daskscope_service.findings.mutes import TooManyMutes, Wish
 from daskscope_service.findings.rule_parameter import asked_rule
 from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.queries.clusters import one_cluster
@@ -78,7 +78,7 @@ def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
             mutes.mute(change, wish)
     except Unfit as error:
         return _question(cluster_id, computation_id, 400, str(error))
-    except TooMany as error:
+    except TooManyMutes as error:
         return _question(cluster_id, computation_id, 409, str(error))
     return _back(cluster_id, computation_id)
 

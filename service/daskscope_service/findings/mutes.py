@@ -25,7 +25,7 @@ _LONGEST = 366 * 86400.0
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class TooMany(ValueError):
+class TooManyMutes(ValueError):
     """The workspace has as many mutes as it may have."""
 
 
@@ -52,7 +52,7 @@ def mute(change: Change, wish: Wish) -> str:
         It has no reason, no rule that there is, or an end that is past or too far away.
     Missing
         There is no such cluster, or no such computation on it.
-    TooMany
+    TooManyMutes
         There are :data:`MOST`.
     """
     if wish.rule not in RULE_NAMES:
@@ -68,7 +68,7 @@ def mute(change: Change, wish: Wish) -> str:
     same &= table.c.computation == wish.computation
     connection.execute(delete(table).where(mine, or_(table.c.until <= now, same)))
     if (connection.execute(select(func.count()).where(mine)).scalar() or 0) >= MOST:
-        raise TooMany(f"This workspace has {MOST:,} mutes: end some of them first.")
+        raise TooManyMutes(f"This workspace has {MOST:,} mutes: end some of them first.")
     id = secrets.token_hex(8)
     connection.execute(
         insert(table).values(

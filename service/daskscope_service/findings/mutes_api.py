@@ -12,7 +12,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, Page, reading
 from daskscope_service.findings import mutes
-from daskscope_service.findings.mutes import Id, TooMany, Wish
+from daskscope_service.findings.mutes import Id, TooManyMutes, Wish
 from daskscope_service.findings.rule_parameter import RULE_NAMES
 from daskscope_service.queries.mutes import list_mutes
 from daskscope_service.web.fields import Name
@@ -57,7 +57,7 @@ def post_mute(body: MuteRequest) -> Item:
     try:
         with changing() as change:
             id = mutes.mute(change, wish)
-    except TooMany as error:
+    except TooManyMutes as error:
         raise Problem(409, str(error)) from None
     with reading() as scope:
         made = next((one for one in list_mutes(scope) if one.id == id), None)

@@ -56,7 +56,7 @@ _REASON_OF_RECORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Stored:
     """How many items of a request were not stored, and why, in words; 0 and "" if all were."""
 
     rejected: int = 0
@@ -70,7 +70,7 @@ class SpanStore:
         self._writer = writer
         self._upsert = _upsert(engine, schema.span)
 
-    def keep(self, request: ExportTraceServiceRequest, workspace: str) -> Outcome:
+    def keep(self, request: ExportTraceServiceRequest, workspace: str) -> Stored:
         """Store the spans of ``request`` permanently. Raises what :meth:`Writer.write` raises."""
         rows: list[tuple[Any, ...]] = []
         rejected, latest = 0, latest_nanoseconds()
@@ -85,7 +85,7 @@ class SpanStore:
                         rows.append(self._upsert.row(row))
         with self._writer.place():
             self._writer.write({self._upsert: rows})
-        return Outcome(rejected, _REASON_OF_SPANS if rejected else "")
+        return Stored(rejected, _REASON_OF_SPANS if rejected else "")
 
 
 class LogStore:
@@ -97,7 +97,7 @@ class LogStore:
         with engine.connect() as connection:
             self._keyed = hasher(connection)
 
-    def keep(self, request: ExportLogsServiceRequest, workspace: str) -> Outcome:
+    def keep(self, request: ExportLogsServiceRequest, workspace: str) -> Stored:
         """Store the records of ``request`` permanently. Raises what :meth:`Writer.write` raises."""
         rows: list[tuple[Any, ...]] = []
         rejected, latest = 0, latest_nanoseconds()
@@ -112,7 +112,7 @@ class LogStore:
                         rows.append(self._upsert.row(row))
         with self._writer.place():
             self._writer.write({self._upsert: rows})
-        return Outcome(rejected, _REASON_OF_RECORDS if rejected else "")
+        return Stored(rejected, _REASON_OF_RECORDS if rejected else "")
 
 
 def latest_nanoseconds() -> int:

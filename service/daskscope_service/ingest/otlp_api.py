@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from daskscope_service.accounts.access import require
 from daskscope_service.ingest import otlp_json, otlp_size
-from daskscope_service.ingest.otlp import Outcome
+from daskscope_service.ingest.otlp import Stored
 from daskscope_service.services import services
 from daskscope_service.web.body import encoding_of, receive, unpacked
 from daskscope_service.web.operation import JSON, Operation, describes
@@ -45,7 +45,7 @@ Contra = TypeVar("Contra", contravariant=True)
 
 
 class _Store(Protocol[Contra]):
-    def keep(self, request: Contra, workspace: str) -> Outcome: ...
+    def keep(self, request: Contra, workspace: str) -> Stored: ...
 
 
 @blueprint.post("/metrics")
@@ -89,7 +89,7 @@ def _stored(message: M, store: _Store[M], signal: str, answer: Any, rejected: st
     return Response(answer.SerializeToString(), content_type=_PROTOBUF)
 
 
-def _store(message: M, store: _Store[M], signal: str) -> Outcome:
+def _store(message: M, store: _Store[M], signal: str) -> Stored:
     if request.mimetype not in (_PROTOBUF, JSON):
         raise Problem(
             415,

@@ -37,7 +37,7 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Upsert
 from daskscope_service.ingest.otlp import (
     EARLIEST_NANOSECONDS,
-    Outcome,
+    Stored,
     cluster_of,
     json,
     latest_nanoseconds,
@@ -141,7 +141,7 @@ class MetricStore:
             columns=["workspace", *_Series._fields],
         )
 
-    def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Outcome:
+    def keep(self, request: ExportMetricsServiceRequest, workspace: str) -> Stored:
         """Store the points of ``request`` permanently; this may change ``request``.
 
         Raises what :meth:`Writer.write` raises.
@@ -165,11 +165,11 @@ class MetricStore:
             raise Problem(503, why, headers={"Retry-After": "1"}) from None
         rejected = decoded.seen - decoded.kept
         if not rejected:
-            return Outcome()
+            return Stored()
         if beyond:
             self._quotas.problem(workspace, "series")  # this counts the refusal
-            return Outcome(rejected, self._quotas.sentence(workspace, "series"))
-        return Outcome(
+            return Stored(rejected, self._quotas.sentence(workspace, "series"))
+        return Stored(
             rejected,
             f"the service stores only numbers up to {MAX_NUMBER:g}, of gauges, sums and "
             f"histograms with at most {MAX_BOUNDS} bounds that ascend, with names and attributes "

@@ -18,6 +18,18 @@ _PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _PYTHON = re.compile(r"/lib(?:64)?/python3?(?:\.\d+)?/|/Lib/|^<frozen ")
 _DASK = ("dask", "distributed")
 
+#: Calls that wait: for a clock, a lock, a process, a socket.
+_CALLS_THAT_WAIT = re.compile(
+    r"\b(sleep|recv\w*|sendall|select|poll|epoll|wait\w*|acquire|connect|accept|getaddrinfo|"
+    r"urlopen|readinto|communicate|result|fetch\w*|requests\.\w+)\s*\("
+)
+
+#: Files whose code mostly waits.
+_FILES_THAT_WAIT = re.compile(
+    r"[/\\](socket|ssl|selectors|threading|subprocess|http[/\\]client)\.py$"
+    r"|[/\\](urllib3|requests|httpx|aiohttp|botocore|s3fs|gcsfs|adlfs|fsspec|psycopg\w*)[/\\]"
+)
+
 #: What each line of a profile has.
 _OF_LINE = frozenset(field.name for field in fields(ProfileLine))
 
@@ -46,7 +58,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Line:
+class CodeLine:
     """A line of code: how long it was run itself, and with all that it called."""
 
     file: str
@@ -123,9 +135,9 @@ def merge(profiles: Sequence[Profile]) -> Merged:
     return Merged(top, profiles, all_calls, weights, sum(known) if known else None)
 
 
-def lines_of(merged: Merged, within: Call) -> list[Line]:
+def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
     """Return the lines seen in ``within`` and what it called. A line that recurs counts once."""
-    found: dict[tuple[str, str, int], Line] = {}
+    found: dict[tuple[str, str, int], CodeLine] = {}
     everywhere = within is merged.top
     each = zip(merged.profiles, merged.calls, merged.weights, strict=True)
     for profile, calls, weight in each:
@@ -155,7 +167,7 @@ def lines_of(merged: Merged, within: Call) -> list[Line]:
                 key = (line["file"], line["function"], line["line"])
                 one = found.get(key)
                 if one is None:
-                    one = found[key] = Line(*key, text=line["text"])
+                    one = found[key] = CodeLine(*key, text=line["text"])
                 elif not one.text:
                     one.text = line["text"]
                 one.samples += total
@@ -244,3 +256,10 @@ def origin_of(file: str) -> Origin:
 
 def _nodes(profile: Profile) -> Iterator[tuple[int, int, int]]:
     return zip(profile["parent"], profile["line"], profile["samples"], strict=True)
+
+
+def waits(line: CodeLine) -> bool | None:
+    """Return whether ``line`` waits; None where its text was not sent and its file does not say."""
+    if _FILES_THAT_WAIT.search(line.file):
+        return True
+    return None if line.text is None else bool(_CALLS_THAT_WAIT.search(line.text))

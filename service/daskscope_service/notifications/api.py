@@ -59,7 +59,7 @@ def post_target(body: TargetRequest) -> Item:
             (found,) = (one for one in listed if one.id == target_id)
     except UnfitAddress as error:
         raise Problem(400, str(error), field="$.address") from None
-    except targets.TooMany as error:
+    except targets.TooManyTargets as error:
         raise Problem(409, str(error)) from None
     return _shown(found)
 

@@ -1,7 +1,7 @@
 """The program that sends one message, in a process of its own.
 
 ``python -m daskscope_service.notifications.delivery`` reads a :class:`Message` as JSON and writes
-an :class:`Outcome` as JSON. An address leads wherever its owner wants, so this process may connect
+an :class:`Attempt` as JSON. An address leads wherever its owner wants, so this process may connect
 to allowed addresses alone, whatever resolved or redirected to them; reads no files but programs and
 certificates; starts no programs; has little memory; and ends when its time is over, even if whoever
 started it has been killed.
@@ -39,7 +39,7 @@ class Message(TypedDict):
     seconds: float
 
 
-class Outcome(TypedDict):
+class Attempt(TypedDict):
     """The result of sending. ``status`` is the last status of HTTP, None without one.
 
     ``reached``: a host accepted a connection. ``inner``: a host was not public.
@@ -82,13 +82,13 @@ class _Guard:
         return any(path == one or path.startswith(f"{one}{os.sep}") for one in self._read)
 
 
-def deliver(message: Message) -> Outcome:
+def deliver(message: Message) -> Attempt:
     """Send a message, and confine this process to that for good."""
     import apprise  # noqa: F401  # before the guard: it looks at the machine
     import requests.adapters
     import requests.sessions
 
-    outcome = Outcome(result="unfit", status=None, reached=False, inner=False)
+    outcome = Attempt(result="unfit", status=None, reached=False, inner=False)
     adapter = requests.adapters.HTTPAdapter
     send, connect = adapter.send, socket.socket.connect
 

@@ -39,7 +39,7 @@ def add() -> ResponseReturnValue:
         address = check(said("address"), settings.notify_networks)
         with changing() as change:
             targets.add(change, name=said("name"), address=address, kinds=kinds)
-    except (Unfit, UnfitAddress, targets.TooMany) as error:
+    except (Unfit, UnfitAddress, targets.TooManyTargets) as error:
         return _page(400, str(error))
     except NameTaken as error:
         return _page(409, str(error))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from daskscope_service.db.sealing import Unreadable
 from daskscope_service.notifications.addresses import wrong_with
-from daskscope_service.notifications.delivery import Message, Outcome
+from daskscope_service.notifications.delivery import Attempt, Message
 
 #: Seconds that sending a message takes at most, whatever the other side does; and what its process
 #: may take besides to start, on a machine that is busy.
@@ -73,7 +73,7 @@ class Sender:
         if outcome["result"] != "sent":
             raise NotSent(reason(outcome))
 
-    def _deliver(self, message: Message) -> Outcome:
+    def _deliver(self, message: Message) -> Attempt:
         process = self._start()
         try:
             written, said = process.communicate(
@@ -87,7 +87,7 @@ class Sender:
             with self._lock:
                 self._running.discard(process)
         try:
-            outcome: Outcome = json.loads(written)
+            outcome: Attempt = json.loads(written)
         except ValueError:
             if self._closed:
                 raise NotSent("the service is stopping") from None
@@ -122,7 +122,7 @@ def unfit(wrong: str) -> str:
     return f"{wrong} Remove this target, and add it again with a valid address"
 
 
-def reason(outcome: Outcome) -> str:
+def reason(outcome: Attempt) -> str:
     """Return why a message was not taken: no more than who may send it may know.
 
     Of a host in a network of the service's own, an owner is not to learn what listens there.

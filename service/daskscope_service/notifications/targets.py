@@ -36,7 +36,7 @@ _NEEDS = (
 _SHOWN = ("id", "name", "kinds", "changed_at", "changed_by", "sent_at", "failed_at", "failure")
 
 
-class TooMany(ValueError):
+class TooManyTargets(ValueError):
     """The workspace has as many targets as it may."""
 
 
@@ -85,7 +85,7 @@ def add(change: Change, *, name: str, address: FitAddress, kinds: Collection[Kin
     ------
     Unfit
         It has no name, or no kind of notification.
-    NameTaken, TooMany
+    NameTaken, TooManyTargets
         There are others already.
     """
     check(Name, name, "name", _NEEDS)
@@ -93,7 +93,7 @@ def add(change: Change, *, name: str, address: FitAddress, kinds: Collection[Kin
     connection = change.connection
     take_turns(connection, f"targets of {change.workspace}")
     if len(list_targets(connection, change.workspace)) >= MOST_TARGETS:
-        raise TooMany(f"A workspace can have at most {MOST_TARGETS} targets.")
+        raise TooManyTargets(f"A workspace can have at most {MOST_TARGETS} targets.")
     target_id, now = secrets.token_hex(8), time.time()
     try:
         with connection.begin_nested():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from daskscope import names
 from daskscope_service.insight.wording import percent, size
 from daskscope_service.pages.period import Period
-from daskscope_service.telemetry.store import Line, SeriesStore, rate
+from daskscope_service.telemetry.store import SeriesLine, SeriesStore, rate
 
 #: Points of a line, at most, on the page and for the script.
 PAGE_STEPS, SCRIPT_STEPS = 90, 160
@@ -163,7 +163,7 @@ def read_plots(
     :class:`~daskscope_service.telemetry.store.Unavailable`.
     """
 
-    def lines(metrics: Iterable[str], since: float, step: float) -> dict[str, list[Line]]:
+    def lines(metrics: Iterable[str], since: float, step: float) -> dict[str, list[SeriesLine]]:
         return store.query(workspace, cluster, set(metrics), since, period.until, step)
 
     perhaps = {chart.sources[0].metric.name for chart in CHARTS if chart.optional}
@@ -202,7 +202,7 @@ def words(unit: str, value: float | None) -> str:
     return size(value) + unit.removeprefix("bytes")
 
 
-def _growth(line: Line, step: float, interval: float) -> Line:
+def _growth(line: SeriesLine, step: float, interval: float) -> SeriesLine:
     """Return a running total as its growth per second; other lines as they are.
 
     A total in the last step before a pause or the end is of a part of the step, so it is left out.
@@ -231,7 +231,7 @@ def _growth(line: Line, step: float, interval: float) -> Line:
     return replace(grown, values=values)
 
 
-def _plot(chart: Chart, found: Iterable[tuple[Source, Line]], since: float) -> Plot:
+def _plot(chart: Chart, found: Iterable[tuple[Source, SeriesLine]], since: float) -> Plot:
     by_label: dict[tuple[str, bool, str], dict[int, float]] = {}
     sampled = False
     for source, line in found:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daskscope import names
-from daskscope_service.insight.threads import spent
 from daskscope_service.insight.wording import size
-from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore
+from daskscope_service.telemetry.store import MOST_LINES, SeriesLine, SeriesStore
 
 #: Seconds at either end of a computation in which a total is looked for.
 _LOOK = 120.0
@@ -20,6 +20,17 @@ _REPORTED = 1.0
 
 WIDTH, HEIGHT = 600, 110
 _STEPS = 100
+
+#: What is shown as one.
+_TOGETHER = {
+    "serialize": "serialise",
+    "deserialize": "serialise",
+    "compress": "serialise",
+    "decompress": "serialise",
+}
+
+#: Totals by what they are of; the last part of each key is the activity.
+Totals = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ def threads(
     """
     look = min(until - since, _LOOK)
 
-    def read(metric: names.Metric, begin: float) -> list[Line]:
+    def read(metric: names.Metric, begin: float) -> list[SeriesLine]:
         found = store.query(workspace, cluster, [metric.name], begin, begin + look, look / 12)
         return found[metric.name]
 
@@ -167,8 +178,20 @@ def memory(
     )
 
 
-def _key(metric: names.Metric, line: Line) -> tuple[str, ...]:
+def _key(metric: names.Metric, line: SeriesLine) -> tuple[str, ...]:
     if metric is names.TASK_RUNNING:
         return (*sorted(line.attributes.values()), "running")
     activity = names.TASK_ACTIVITY if metric is names.TASK_TIME else names.WORKER_STATE
     return (line.attributes.get(names.TASK_PREFIX, ""), line.attributes.get(activity, "other"))
+
+
+def spent(before: Totals, after: Totals) -> dict[str, float]:
+    """Return the seconds by activity that the totals grew by.
+
+    One that was not there before is new, so all of it counts. One that fell was started anew.
+    """
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for key, value in after.items():
+        grown = value - before.get(key, 0.0)
+        seconds[_TOGETHER.get(key[-1], key[-1])] += grown if grown >= 0 else value
+    return {activity: value for activity, value in seconds.items() if value > 0}

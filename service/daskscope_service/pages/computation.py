@@ -12,7 +12,7 @@ from flask import g, render_template, request
 from daskscope import names
 from daskscope_service.accounts.access import may_act
 from daskscope_service.db.scope import Item, Scope, Selection, reading
-from daskscope_service.insight.flame import Line, Merged, lines_of, merge
+from daskscope_service.insight.flame import CodeLine, Merged, lines_of, merge
 from daskscope_service.insight.views import ComputationDetail
 from daskscope_service.pages import cluster_context
 from daskscope_service.pages.graph import layout, spent_in
@@ -188,7 +188,7 @@ def _profile(scope: Scope, which: Selection) -> tuple[Merged | None, bool]:
     return merge(profiles.items), True
 
 
-def _top_lines(merged: Merged) -> list[Line]:
+def _top_lines(merged: Merged) -> list[CodeLine]:
     """Return the lines of code that took the most time."""
     lines = [line for line in lines_of(merged, merged.top) if line.self_samples]
     lines.sort(key=lambda line: (line.self_seconds, line.seconds), reverse=True)

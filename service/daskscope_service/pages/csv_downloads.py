@@ -22,7 +22,7 @@ from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.services import services
 from daskscope_service.shutdowns.queries import shutdowns_of
 from daskscope_service.telemetry.store import Unavailable
-from daskscope_service.web.downloads import Columns, csv_list, csv_table, make_columns
+from daskscope_service.web.downloads import CsvColumns, csv_list, csv_table, make_columns
 from daskscope_service.web.parameters import one_of, optional, refuse_unknown, selection
 from daskscope_service.web.representation import away
 
@@ -42,7 +42,7 @@ def _attribute(name: str) -> Callable[[Item], object]:
 
 
 #: What is named first of a computation or a cluster.
-CAUSE: Columns = {
+CAUSE: CsvColumns = {
     "finding": lambda item: (item["cause"] or {}).get("rule"),
     "finding_severity": lambda item: (item["cause"] or {}).get("severity"),
     "finding_sentence": lambda item: (item["cause"] or {}).get("sentence"),
@@ -50,7 +50,7 @@ CAUSE: Columns = {
 
 _TASKS = make_columns("tasks tasks_done=done tasks_erred=erred task_runs_completed=completed")
 
-_SECONDS: Columns = {
+_SECONDS: CsvColumns = {
     "compute_seconds": _seconds("compute"),
     "transfer_seconds": _seconds("transfer"),
     "disk_seconds": _seconds("disk-read", "disk-write"),

@@ -13,7 +13,7 @@ from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import reading
 from daskscope_service.insight.flame import (
     Call,
-    Line,
+    CodeLine,
     lines_of,
     merge,
     origin_of,
@@ -109,7 +109,7 @@ def lines_csv() -> ResponseReturnValue:
     sort = one_of("sort", tuple(_SORTS))
     with reading() as scope:
         read = newest_profiles(scope, which)
-    lines: list[Line] = []
+    lines: list[CodeLine] = []
     if read.items:
         merged = merge(read.items)
         path = path_to(merged.top, request.args["zoom"]) if "zoom" in request.args else []
@@ -118,7 +118,7 @@ def lines_csv() -> ResponseReturnValue:
     return csv_answer(_CSV, rows, "profile", which.cluster or "")
 
 
-def _csv_row(line: Line) -> list[object]:
+def _csv_row(line: CodeLine) -> list[object]:
     return [
         *(round(line.self_seconds, 3), line.self_samples, round(line.seconds, 3), line.samples),
         *(line.text, line.function, line.file, line.line, origin_of(line.file)),

@@ -28,7 +28,7 @@ _CLASSES: tuple[tuple[_TokenType, str], ...] = (
 )
 
 #: Pieces of a line: the class of each, "" for plain, and its text.
-Line = list[tuple[str, str]]
+ColouredLine = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Source:
     """One frame's lines, from the number ``first`` on."""
 
     first: int
-    lines: list[Line]
+    lines: list[ColouredLine]
 
 
 def sources(frames: Sequence[Item]) -> list[Source | None]:
@@ -57,9 +57,9 @@ def sources(frames: Sequence[Item]) -> list[Source | None]:
     return found[::-1]
 
 
-def highlighted(text: str) -> list[Line]:
+def highlighted(text: str) -> list[ColouredLine]:
     """Return the lines of Python code in pieces. Together they are ``text``, whatever that is."""
-    lines: list[Line] = [[]]
+    lines: list[ColouredLine] = [[]]
     # As it is: the other ways in strip lines and change their ends, and lines have numbers.
     for _, kind, value in PythonLexer().get_tokens_unprocessed(text):
         name = _class_of(kind)
@@ -76,12 +76,12 @@ def _class_of(kind: _TokenType) -> str:
     return next((name for above, name in _CLASSES if kind in above), "")
 
 
-def _add(line: Line, name: str, text: str) -> None:
+def _add(line: ColouredLine, name: str, text: str) -> None:
     if line and line[-1][0] == name:
         line[-1] = (name, line[-1][1] + text)
     else:
         line.append((name, text))
 
 
-def _plain(text: str) -> list[Line]:
+def _plain(text: str) -> list[ColouredLine]:
     return [[("", line)] for line in text.split("\n")]

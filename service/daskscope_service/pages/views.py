@@ -14,7 +14,7 @@ from daskscope_service.db.scope import Selection, encode_cursor, reading
 from daskscope_service.findings.computation_parameters import OF_COMPUTATIONS, asked_computations
 from daskscope_service.findings.rule_parameter import RULE_NAMES
 from daskscope_service.insight.time import all_together, seconds_of
-from daskscope_service.insight.why_running import why_running
+from daskscope_service.insight.verdict import why_running
 from daskscope_service.pages.bars import state_bar, time_bar
 from daskscope_service.pages.cluster_charts import over_time
 from daskscope_service.pages.computation import computation_page

@@ -66,7 +66,7 @@ def post_policy(body: PolicyRequest) -> Item:
     try:
         with changing() as change:
             idle_policies.add(change, policy)
-    except idle_policies.TooMany as error:
+    except idle_policies.TooManyPolicies as error:
         raise Problem(409, str(error)) from None
     return _one(policy.id)
 

@@ -22,7 +22,7 @@ from daskscope_service.insight.wording import duration
 Action = Literal["notice", "shutdown"]
 
 #: The result. The first two are actions; with the others there is nothing to do now.
-Outcome = Literal[
+Decided = Literal[
     "notice", "shutdown", "off", "gone", "at work", "not yet", "other hours", "own setting", "done"
 ]
 
@@ -64,7 +64,7 @@ class Policy:
 class Decision:
     """The decision of a policy. ``sentence`` states the policy, the facts and the result."""
 
-    outcome: Outcome
+    outcome: Decided
     sentence: str
 
     @property

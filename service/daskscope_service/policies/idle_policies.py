@@ -31,7 +31,7 @@ TimeZone = Annotated[str, Meta(max_length=80)]
 MOST_POLICIES = 100
 
 
-class TooMany(ValueError):
+class TooManyPolicies(ValueError):
     """The workspace has the largest allowed number of policies."""
 
 
@@ -53,14 +53,14 @@ def add(change: Change, policy: Policy) -> None:
         Another policy has its name.
     Unfit
         One of its fields is not valid.
-    TooMany
+    TooManyPolicies
         There are :data:`MOST_POLICIES` already.
     """
     _check(policy)
     take_turns(change.connection, f"policies of {change.workspace}")
     there = select_in(change.workspace, table, func.count())
     if change.connection.execute(there).scalar_one() >= MOST_POLICIES:
-        raise TooMany(f"A workspace can have at most {MOST_POLICIES} policies.")
+        raise TooManyPolicies(f"A workspace can have at most {MOST_POLICIES} policies.")
     try:
         with change.connection.begin_nested():
             change.connection.execute(

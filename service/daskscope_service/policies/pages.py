@@ -83,7 +83,7 @@ def _keep(policy_id: str) -> ResponseReturnValue:
         return _page(form, old, 409, "Someone has changed this policy meanwhile: open it again.")
     except NameTaken as error:
         return _page(form, old, 409, str(error))
-    except (Unfit, idle_policies.TooMany) as error:
+    except (Unfit, idle_policies.TooManyPolicies) as error:
         return _page(form, old, 400, str(error))
     return redirect("/settings/policies", code=303)
 

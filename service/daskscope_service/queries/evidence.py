@@ -22,8 +22,7 @@ from daskscope_service.insight.findings.evidence import (
     Share,
     Slower,
 )
-from daskscope_service.insight.findings.waits import waits
-from daskscope_service.insight.flame import lines_of, merge
+from daskscope_service.insight.flame import lines_of, merge, waits
 from daskscope_service.insight.jobs.differences import of_runs
 from daskscope_service.insight.progress import done_of
 from daskscope_service.insight.verdict import (

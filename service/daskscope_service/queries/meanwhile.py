@@ -12,7 +12,7 @@ from daskscope import names
 from daskscope.protocol import MAX_COUNT
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import GATHERED, PARTS, Meanwhile, Run
-from daskscope_service.telemetry.store import MOST_LINES, Line, SeriesStore, Unavailable
+from daskscope_service.telemetry.store import MOST_LINES, SeriesLine, SeriesStore, Unavailable
 
 #: What threads' time is measured in may be this much longer than the computation.
 _LONGER = 1.25
@@ -39,7 +39,7 @@ OF_CLUSTER = (names.CLUSTER_IDLE, names.CLIENT_COUNT, names.MEMORY_USED, *_GAUGE
 _OF_NO_TASK = ("idle", "paused", "unattributed")
 
 
-class Series(defaultdict[str, list[Line]]):
+class Series(defaultdict[str, list[SeriesLine]]):
     """Lines by metric; none of a metric that has none."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def read(
     return found
 
 
-def _within(line: Line) -> Line:
+def _within(line: SeriesLine) -> SeriesLine:
     """Return ``line`` without points that no cluster measures: OTLP carries any number."""
     if all(0 <= value <= MAX_COUNT for value in line.values):
         return line
@@ -99,9 +99,9 @@ def _within(line: Line) -> Line:
     return replace(line, times=[time for time, _ in kept], values=[value for _, value in kept])
 
 
-def _joined(first: Iterable[Line], then: Iterable[Line]) -> list[Line]:
+def _joined(first: Iterable[SeriesLine], then: Iterable[SeriesLine]) -> list[SeriesLine]:
     """Return the lines of two times as those of both."""
-    joined: dict[tuple[Any, ...], Line] = {}
+    joined: dict[tuple[Any, ...], SeriesLine] = {}
     for line in (*first, *then):
         key = (*sorted(line.attributes.items()), line.field)
         before = joined.get(key)
@@ -112,12 +112,12 @@ def _joined(first: Iterable[Line], then: Iterable[Line]) -> list[Line]:
     return list(joined.values())
 
 
-def values(lines: Iterable[Line]) -> list[float]:
+def values(lines: Iterable[SeriesLine]) -> list[float]:
     """Return the values of all ``lines``."""
     return [value for line in lines for value in line.values]
 
 
-def _between(line: Line, since: float, until: float) -> list[float]:
+def _between(line: SeriesLine, since: float, until: float) -> list[float]:
     return [
         value
         for time, value in zip(line.times, line.values, strict=True)
@@ -125,13 +125,13 @@ def _between(line: Line, since: float, until: float) -> list[float]:
     ]
 
 
-def _most(lines: Iterable[Line], since: float, until: float, **state: str) -> float | None:
+def _most(lines: Iterable[SeriesLine], since: float, until: float, **state: str) -> float | None:
     """Return the most that ``lines`` came to together; of one ``state`` where it is given."""
     return max(_together(lines, since, until, **state).values(), default=None)
 
 
 def _together(
-    lines: Iterable[Line], since: float, until: float, **state: str
+    lines: Iterable[SeriesLine], since: float, until: float, **state: str
 ) -> dict[float, float]:
     """Return what ``lines`` came to together, by time; of one ``state`` where it is given."""
     at: defaultdict[float, float] = defaultdict(float)
@@ -209,7 +209,7 @@ def during(
     )
 
 
-def _mean(lines: Iterable[Line], since: float, until: float) -> float | None:
+def _mean(lines: Iterable[SeriesLine], since: float, until: float) -> float | None:
     """Return the mean of the points of ``lines``; None where there are too few to have one."""
     points = [value for line in lines for value in _between(line, since, until)]
     return sum(points) / len(points) if len(points) >= _LEAST_POINTS else None
@@ -268,7 +268,7 @@ def _of(
     return sum(amount for key, amount in grown.items() if f"{attribute}={value}" in key)
 
 
-def _grown(lines: Iterable[Line], since: float, until: float) -> dict[tuple[str, ...], float]:
+def _grown(lines: Iterable[SeriesLine], since: float, until: float) -> dict[tuple[str, ...], float]:
     """Return by how much each total grew from the last point before ``since`` to ``until``."""
     grown: dict[tuple[str, ...], float] = {}
     for line in lines:
@@ -279,7 +279,7 @@ def _grown(lines: Iterable[Line], since: float, until: float) -> dict[tuple[str,
     return grown
 
 
-def _ends(line: Line, since: float, until: float) -> tuple[float | None, float | None]:
+def _ends(line: SeriesLine, since: float, until: float) -> tuple[float | None, float | None]:
     before = after = None
     for time, value in zip(line.times, line.values, strict=True):
         if time / 1000 <= since:

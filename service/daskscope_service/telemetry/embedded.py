@@ -22,7 +22,7 @@ from sqlalchemy import (
 from daskscope_service.db import points
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import series
-from daskscope_service.telemetry.store import MOST_AVERAGED, MOST_LINES, Line, widened
+from daskscope_service.telemetry.store import MOST_AVERAGED, MOST_LINES, SeriesLine, widened
 
 #: Up to this step, in milliseconds, reading all points is faster than looking for some.
 _LONG_STEP = 120_000
@@ -45,7 +45,7 @@ class EmbeddedSeries:
         since: float,
         until: float,
         step: float,
-    ) -> dict[str, list[Line]]:
+    ) -> dict[str, list[SeriesLine]]:
         """Return the lines of each metric; see :meth:`SeriesStore.query`."""
         order = (series.c.attributes, series.c.field)
         place = func.row_number().over(partition_by=series.c.metric, order_by=order)
@@ -55,12 +55,12 @@ class EmbeddedSeries:
             .subquery()
         )
         which = select(numbered).where(numbered.c.place <= MOST_LINES).order_by(numbered.c.place)
-        found: dict[str, list[Line]] = {metric: [] for metric in metrics}
+        found: dict[str, list[SeriesLine]] = {metric: [] for metric in metrics}
         times = range(int(since * 1000), int(until * 1000), widened(since, until, step))
         with self._engine.connect() as connection:
-            lines: dict[int, Line] = {}
+            lines: dict[int, SeriesLine] = {}
             for row in connection.execute(which):
-                line = lines[row.id] = Line(
+                line = lines[row.id] = SeriesLine(
                     json.loads(row.attributes),
                     row.field,
                     row.kind,
@@ -78,7 +78,9 @@ class EmbeddedSeries:
         return {metric: [line for line in some if line.times] for metric, some in found.items()}
 
 
-def _queries(connection: Connection, lines: dict[int, Line], times: range) -> Iterator[Select[Any]]:
+def _queries(
+    connection: Connection, lines: dict[int, SeriesLine], times: range
+) -> Iterator[Select[Any]]:
     """Yield queries of a series' id, the begin of a step, and its value."""
     if not lines:
         return

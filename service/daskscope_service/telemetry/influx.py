@@ -16,7 +16,7 @@ from typing import Any
 from daskscope import names
 from daskscope_service.telemetry.influx_rows import OF_SENDER, InfluxDatabase
 from daskscope_service.telemetry.influxql import any_of, name, text
-from daskscope_service.telemetry.store import MOST_LINES, Line, widened
+from daskscope_service.telemetry.store import MOST_LINES, SeriesLine, widened
 
 #: Fields that are not a line.
 _BESIDE = frozenset(("start_time_unix_nano", "min", "max"))
@@ -42,7 +42,7 @@ class InfluxSeries:
         since: float,
         until: float,
         step: float,
-    ) -> dict[str, list[Line]]:
+    ) -> dict[str, list[SeriesLine]]:
         """Return the lines of each metric; see :meth:`SeriesStore.query`."""
         called = self._database.names_of(workspace, [cluster])
         if not called:
@@ -53,7 +53,9 @@ class InfluxSeries:
         )
         return {metric: self._lines(who, metric, since, until, step) for metric in metrics}
 
-    def _lines(self, who: str, metric: str, since: float, until: float, step: float) -> list[Line]:
+    def _lines(
+        self, who: str, metric: str, since: float, until: float, step: float
+    ) -> list[SeriesLine]:
         if not metric:
             return []  # InfluxDB takes an empty name for any
         measurement = f"FROM {name(metric)}"
@@ -85,8 +87,8 @@ class InfluxSeries:
 
 def _lines(
     found: Iterable[dict[str, Any]], fields: Sequence[str], own: names.Metric | None
-) -> list[Line]:
-    lines: list[Line] = []
+) -> list[SeriesLine]:
+    lines: list[SeriesLine] = []
     # InfluxDB does not distinguish an empty attribute from a missing one. Ours are never missing.
     always, unit = ((), "") if own is None else (own.attributes, own.unit)
     for series in found:
@@ -98,7 +100,7 @@ def _lines(
             known = [i for i, value in enumerate(values) if value is not None]
             if known:
                 lines.append(
-                    Line(
+                    SeriesLine(
                         attributes,
                         "value" if field in ("gauge", "counter") else field,
                         "gauge" if field == "gauge" else "counter",

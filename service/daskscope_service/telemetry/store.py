@@ -18,7 +18,7 @@ MOST_AVERAGED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SeriesLine:
     """One series. ``times`` are milliseconds since the Unix epoch, rising; ``values`` go with them.
 
     ``kind`` is ``gauge``, ``counter`` (a running total) or ``rate`` (per second). ``field`` is
@@ -51,7 +51,7 @@ class SeriesStore(Protocol):
         since: float,
         until: float,
         step: float,
-    ) -> dict[str, list[Line]]:
+    ) -> dict[str, list[SeriesLine]]:
         """Return the lines of each metric, one point per ``step`` seconds: mean, or last total.
 
         If a long step has many points, the mean may cover only its last :data:`MOST_AVERAGED`.
@@ -73,7 +73,7 @@ def widened(since: float, until: float, step: float) -> int:
     return max(1000, round(step * 1000), round((until - since) * 1000 / MOST_POINTS))
 
 
-def rate(line: Line) -> Line:
+def rate(line: SeriesLine) -> SeriesLine:
     """Return a counter as its increase per second; other lines as they are.
 
     A total that fell was restarted from 0, so its new value is the increase.

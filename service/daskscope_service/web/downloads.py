@@ -41,7 +41,7 @@ MOST_BYTES_OF_FILE = 16 * 1024 * 1024
 _PART = 256 * 1024
 
 #: Of a table by the name of its column: the field of its rows, or what makes it of a row.
-Columns = Mapping[str, str | Callable[[Item], object]]
+CsvColumns = Mapping[str, str | Callable[[Item], object]]
 
 #: With one of these a cell would be a formula; in programs of East Asia with a full-width one, too.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -50,7 +50,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 _LONGEST = 80
 
 
-def make_columns(*parts: str | Columns, of: type | None = None, without: str = "") -> Columns:
+def make_columns(*parts: str | CsvColumns, of: type | None = None, without: str = "") -> CsvColumns:
     """Return the columns that ``parts`` name: ``COLUMN=FIELD``, or ``FIELD`` alone.
 
     Fields of ``of``, a row of the protocol, that are neither there nor in ``without`` come last: a
@@ -78,13 +78,16 @@ def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts:
     return _as_file(text, *parts)
 
 
-def csv_table(columns: Columns, items: Iterable[Item | Row], *parts: str) -> Response:
+def csv_table(columns: CsvColumns, items: Iterable[Item | Row], *parts: str) -> Response:
     """Return the answer that is the file of ``items``."""
     return csv_answer(tuple(columns), (_row(columns, item) for item in items), *parts)
 
 
 def csv_list(
-    columns: Columns, read: Callable[[Scope, Selection], Page[Any]], which: Selection, *parts: str
+    columns: CsvColumns,
+    read: Callable[[Scope, Selection], Page[Any]],
+    which: Selection,
+    *parts: str,
 ) -> Response:
     """Return the answer that is the file of a list: all of it, or its first rows.
 
@@ -150,7 +153,7 @@ def _as_file(text: _Text, name: str, *more: str) -> Response:
     return attach(response, name, g.workspace, *more, ending="csv")
 
 
-def _row(columns: Columns, row: Item | Row) -> list[object]:
+def _row(columns: CsvColumns, row: Item | Row) -> list[object]:
     item = as_item(row)
     unreadable: dict[str, str] = item.get("unreadable", {})
     represented = represent(item)

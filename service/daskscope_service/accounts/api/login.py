@@ -13,7 +13,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import device_login
 from daskscope_service.accounts.device_login import NoToken
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.accounts.tokens import SCOPES, USUAL, Scope, id_of
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
@@ -91,7 +91,7 @@ def begin() -> ResponseReturnValue:
             scopes=cast("tuple[Scope, ...]", asked),
             address=request.remote_addr or "",
         )
-    except TooMany as error:
+    except TooManyAttempts as error:
         raise Problem(
             429,
             f"{device_login.FROM_ADDRESS} logins from your address are waiting to be allowed. "

@@ -18,7 +18,7 @@ from flask import (
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, members, openid_sign_in, sessions, sign_in, users
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
@@ -55,7 +55,7 @@ def sign_in_by_form() -> ResponseReturnValue:
             session_id = sign_in.by_token(
                 services().engine, request.form["token"], address=_address(), agent=_agent()
             )
-        except TooMany as error:
+        except TooManyAttempts as error:
             return _refused(target, error)
         wrong = (
             "There is no such token, or it may not read. A token starts with dsk_ and is "
@@ -72,7 +72,7 @@ def sign_in_by_form() -> ResponseReturnValue:
                 agent=_agent(),
                 invitation=members.code_in(target),
             )
-        except TooMany as error:
+        except TooManyAttempts as error:
             return _refused(target, error)
         except sign_in.NoWorkspace:
             session_id = None
@@ -125,7 +125,7 @@ def change_password() -> ResponseReturnValue:
             request.form.get("new", ""),
             address=_address(),
         )
-    except TooMany as error:
+    except TooManyAttempts as error:
         response = make_response(_account(429, _come_again(error)))
         response.headers["Retry-After"] = _seconds(error)
         return response
@@ -236,7 +236,7 @@ def begin_session(session_id: str, target: str) -> ResponseReturnValue:
     return response
 
 
-def _refused(target: str, error: TooMany) -> Response:
+def _refused(target: str, error: TooManyAttempts) -> Response:
     response = make_response(sign_in_page(target, 429, _come_again(error)))
     response.headers["Retry-After"] = _seconds(error)
     return response
@@ -251,7 +251,7 @@ def _signed_out() -> Response:
     return response
 
 
-def _come_again(error: TooMany) -> str:
+def _come_again(error: TooManyAttempts) -> str:
     minutes = -(-(error.until - time.time()) // 60)
     return (
         f"Too many failed attempts. Try again at {exact(error.until)}, in "
@@ -259,7 +259,7 @@ def _come_again(error: TooMany) -> str:
     )
 
 
-def _seconds(error: TooMany) -> str:
+def _seconds(error: TooManyAttempts) -> str:
     return str(max(1, round(error.until - time.time() + 0.5)))
 
 

@@ -12,7 +12,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts import access, device_login, login_rate_limit, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.device_login import Asked
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.accounts.tokens import GRANTS, SCOPES, Scope
 from daskscope_service.services import services
 from daskscope_service.web.problems import Problem
@@ -82,7 +82,7 @@ def _asked(caller: Caller, code: str) -> Asked | None:
     engine = services().engine
     try:
         attempt = login_rate_limit.begin(engine, caller.user or "", caller.address, kind="code")
-    except TooMany as error:
+    except TooManyAttempts as error:
         raise Problem(
             429,
             f"Too many wrong codes. Try again in {-(-error.seconds // 60)} min.",

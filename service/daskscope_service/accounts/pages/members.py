@@ -8,7 +8,7 @@ from flask import Blueprint, current_app, g, make_response, redirect, render_tem
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, members, sessions
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.accounts.members import LastOwner, TooManyOpen
 from daskscope_service.accounts.pages.account import begin_session, provider_name
 from daskscope_service.accounts.passwords import SHORTEST, UnfitPassword
@@ -111,7 +111,7 @@ def accept() -> ResponseReturnValue:
             "No account could be created with this name and password. Sign in if you have an "
             "account, or ask for an invitation to another name.",
         )
-    except TooMany as error:
+    except TooManyAttempts as error:
         raise Problem(
             429,
             f"Too many attempts to create an account. Try again in {-(-error.seconds // 60)} min.",

@@ -9,7 +9,7 @@ from flask import Blueprint, current_app, g, make_response, redirect, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts import access, openid_sign_in
-from daskscope_service.accounts.login_rate_limit import TooMany
+from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.accounts.openid_answer import OpenIDError
 from daskscope_service.accounts.openid_sign_in import NotLetIn
 from daskscope_service.accounts.pages.account import begin_session, sign_in_page
@@ -123,7 +123,7 @@ def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseR
     except OpenIDError as error:
         logger.warning("sign-in by OpenID Connect failed: %s", error)
         return _failed("The provider cannot be reached. Try again, or sign in another way.", 502)
-    except TooMany as error:
+    except TooManyAttempts as error:
         raise Problem(
             429,
             f"Too many sign-ins from your address are waiting. Try again in {error.seconds} s.",
