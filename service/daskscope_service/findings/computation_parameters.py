@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from flask import request
-
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
 from daskscope_service.queries.computation_filter import SORTS, STATUSES, Filter
-from daskscope_service.web.parameters import Parameter, one_of
+from daskscope_service.web.parameters import Parameter, one_of, optional
 
 STATUS = Parameter(
     "status",
@@ -25,7 +23,7 @@ OF_COMPUTATIONS = (STATUS, FINDING, SORT)
 def asked_computations() -> Filter:
     """Return which computations the request asks for, and in which order."""
     return Filter(
-        status=one_of(STATUS.name, STATUSES) if STATUS.name in request.args else None,
+        status=optional(STATUS.name, STATUSES),
         finding=asked_rule(),
         sort=one_of(SORT.name, SORTS),
     )
