@@ -24,7 +24,7 @@ from daskscope_service.costs import prices_api as prices
 from daskscope_service.costs import prices_page
 from daskscope_service.costs import usage_page as usage
 from daskscope_service.costs.usage_totals import sum_up
-from daskscope_service.db import key_register, time_limit
+from daskscope_service.db import clock, key_register, time_limit
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.db.log_size import LOOK_SECONDS, empty_log
 from daskscope_service.findings import api as findings
@@ -98,6 +98,8 @@ _PATROL_SECONDS = 5.0
 _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
 _SUM_SECONDS = 60.0
+#: Seconds between two looks at what a wrong clock has planned.
+_CLOCK_SECONDS = 3600.0
 
 #: Of an answer that says nothing else of how it may be kept: pages show one user's data.
 _UNKEPT = ("Cache-Control", "private, no-store")
@@ -275,6 +277,9 @@ def _background(
     ended = threading.Event()
     forget = functools.partial(prune, engine, ended)
     return (
+        PeriodicTask(
+            "clock", functools.partial(clock.repair, engine), _CLOCK_SECONDS, first_after=0.0
+        ),
         PeriodicTask("policies", enforce, _PATROL_SECONDS),
         PeriodicTask("notifications", notifier.round, _NOTIFY_SECONDS),
         notifier,

@@ -73,7 +73,7 @@ class ClusterPasses:
         """
         going = self._passes.get(name)
         if going is None:
-            going = self._passes[name] = _Pass(now, self._ended.get(name, before))
+            going = self._passes[name] = _Pass(now, min(now, self._ended.get(name, before)))
         going.began = going.began or now
         rows = self._rows(name, now, going)
         judged, until = 0, monotonic() + _SECONDS
