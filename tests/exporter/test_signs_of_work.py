@@ -443,6 +443,7 @@ class _Asking:
     def __init__(self, moments: list[float], every: float) -> None:
         self.clients = dict.fromkeys(range(len(moments)))
         self._comms: dict[Any, str] = {}
+        self.extensions: dict[str, Any] = {}
         self._op: Counter[str] = Counter()
         self.counters = {"op": SimpleNamespace(components=[self._op])}
         self.calls = Calls(cast(Any, self))
