@@ -6,13 +6,12 @@ import uuid
 from collections.abc import Callable, MutableMapping
 
 from distributed import Client
-from distributed.core import Status
 from distributed.scheduler import Scheduler
 from opentelemetry import trace
 
 from daskscope import task_context
 from daskscope.containment import Contained
-from daskscope.sent_code import sent, texts_of
+from daskscope.sent_code import put_on_workers, sent, texts_of
 
 _TEXTS = texts_of(task_context)
 
@@ -40,24 +39,6 @@ def activate_in_tasks(
     """
     # A unique name: a worker may get the end of one plugin after the start of the next.
     name = f"{NAME}-{uuid.uuid4().hex[:8]}"
-
-    async def board() -> None:
-        with Contained(drops):
-            plugin = sent(_TEXTS, "TaskContext")
-            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
-            # same.
-            with Contained():
-                await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
-            ready()
-
-    async def leave() -> None:
-        with Contained():  # workers may leave meanwhile
-            await scheduler.unregister_worker_plugin(None, name)
-
-    scheduler.loop.add_callback(board)
-
-    def stop() -> None:
-        if scheduler.status is Status.running:
-            scheduler.loop.add_callback(leave)
-
-    return stop
+    return put_on_workers(
+        scheduler, name, lambda: sent(_TEXTS, "TaskContext"), Contained(drops), ready
+    )

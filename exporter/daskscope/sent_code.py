@@ -1,4 +1,4 @@
-"""Sends plugins to workers as source text.
+"""Sends plugins to workers, as source text.
 
 Pickled by reference, they would need daskscope on the workers. Pickled by value by cloudpickle, a
 worker with another version of Python could not load them, and would not even start.
@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from distributed.core import Status
+from distributed.scheduler import Scheduler
+
 from daskscope import containment
+from daskscope.containment import Contained
 
 # All texts run in one module there, so imports from daskscope are removed.
 _OURS = "from daskscope."
@@ -41,6 +46,40 @@ def sent(texts: tuple[str, ...], name: str, **arguments: Any) -> bytes:
     if not texts:
         raise ValueError("there is no text of daskscope's code")
     return pickle.dumps(_Sent(texts, name, arguments))
+
+
+def put_on_workers(
+    scheduler: Scheduler,
+    name: str,
+    make: Callable[[], bytes],
+    contained: Contained,
+    ready: Callable[[], None] = lambda: None,
+) -> Callable[[], None]:
+    """Give all workers, and new ones, the plugin that ``make`` returns. Return what ends it.
+
+    Neither waits: the workers get the plugin in the background. ``ready`` is called on the event
+    loop once they have it. Errors of both functions are contained.
+    """
+
+    async def board() -> None:
+        with contained:
+            plugin = make()
+            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
+            # same.
+            with Contained():
+                await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+            ready()
+
+    async def leave() -> None:
+        with Contained():  # workers may leave meanwhile
+            await scheduler.unregister_worker_plugin(None, name)
+
+    def end() -> None:
+        if scheduler.status is Status.running:
+            scheduler.loop.add_callback(leave)
+
+    scheduler.loop.add_callback(board)
+    return end
 
 
 class _Sent:

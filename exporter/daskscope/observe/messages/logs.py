@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask.typing import Key
-from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState
 
 from daskscope import cutting, worker_logs
@@ -25,7 +24,7 @@ from daskscope.config import Settings
 from daskscope.containment import Contained, guarded
 from daskscope.observe.cluster.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
-from daskscope.sent_code import sent, texts_of
+from daskscope.sent_code import put_on_workers, sent, texts_of
 from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
 
 _TEXTS = texts_of(cutting, worker_logs)
@@ -154,22 +153,13 @@ def watch_logs(
             logs.dropped(dropped)
             logs.of_worker(worker, records)
 
-    async def board() -> None:
-        with contained:
-            plugin = sent(_TEXTS, "WorkerLogs", level=level, exceptions=exceptions)
-            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
-            # same.
-            with Contained():
-                await scheduler.register_worker_plugin(None, plugin, NAME, idempotent=False)
-
-    async def leave() -> None:
-        with Contained():  # workers may leave meanwhile
-            await scheduler.unregister_worker_plugin(None, NAME)
+    def plugin() -> bytes:
+        return sent(_TEXTS, "WorkerLogs", level=level, exceptions=exceptions)
 
     scheduler.stream_handlers[OP] = receive
     # Used by a worker whose stream has broken.
     scheduler.handlers[OP] = receive
-    scheduler.loop.add_callback(board)
+    end = put_on_workers(scheduler, NAME, plugin, contained)
     untap = tap(contained.around(take, otherwise=None))
 
     def stop() -> None:
@@ -178,8 +168,7 @@ def watch_logs(
         if scheduler.stream_handlers.get(OP) is receive:
             # A message without a handler would end the worker's connection.
             scheduler.stream_handlers[OP] = scheduler.handlers[OP] = _ignore
-            if scheduler.status is Status.running:
-                scheduler.loop.add_callback(leave)
+            end()
 
     return stop
 

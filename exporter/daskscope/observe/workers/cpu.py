@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import islice
 
-from distributed.core import Status
 from distributed.scheduler import Scheduler, WorkerState, heartbeat_interval
 
 from daskscope import deployment, protocol, worker_process
 from daskscope.containment import Contained
 from daskscope.observe.workers.gpus import utilization_of
-from daskscope.sent_code import sent, texts_of
+from daskscope.sent_code import put_on_workers, sent, texts_of
 from daskscope.worker_process import METRIC
 
 _TEXTS = texts_of(deployment, worker_process)
@@ -228,23 +227,4 @@ def watch_processes(scheduler: Scheduler, drops: Counter[str]) -> Callable[[], N
     """Make present and future workers report on their processes. Return a function to stop it."""
     # A unique name: a worker may get the end of one plugin after the start of the next.
     name = f"{NAME}-{uuid.uuid4().hex[:8]}"
-
-    async def board() -> None:
-        with Contained(drops):
-            plugin = sent(_TEXTS, "WorkerProcess")
-            # A worker may leave meanwhile. All other workers, and new ones, get the plugin all the
-            # same.
-            with Contained():
-                await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
-
-    async def leave() -> None:
-        with Contained():  # workers may leave meanwhile
-            await scheduler.unregister_worker_plugin(None, name)
-
-    scheduler.loop.add_callback(board)
-
-    def stop() -> None:
-        if scheduler.status is Status.running:
-            scheduler.loop.add_callback(leave)
-
-    return stop
+    return put_on_workers(scheduler, name, lambda: sent(_TEXTS, "WorkerProcess"), Contained(drops))
