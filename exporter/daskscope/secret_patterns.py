@@ -241,6 +241,8 @@ _WEBHOOKS = (
 # --- the table ------------------------------------------------------------------------------------
 
 _QUOTE = r"""\\{0,7}["']"""
+# Between two words of a command, which may be a list, as Python's subprocess gets and shows it.
+_NEXT = rf"(?: \s | {_QUOTE} \s{{0,20}} , \s{{0,20}} {_QUOTE} )"
 
 #: The stems that are searched first, in lower case, to find names of secrets.
 STEMS = r"pass|pw|secret|token|credential|authorization|cookie|key"
@@ -443,24 +445,24 @@ KINDS = (
     ),
     Kind(
         "of curl's and wget's user",
-        (" -u", " --user", " --proxy-user"),
+        ("-u", "--user", "--proxy-user"),
         rf"""(?ix) (?P<keep> \b (?: curl | https? ) \b [^\n]{{0,300}}?
-        \s (?: -u | --user | --proxy-user ) [ =]? ["']? [^\s:"']{{1,100}} : )
+        {_NEXT} (?: -u | --user | --proxy-user ) (?: {_NEXT} | [ =]? ["']? ) [^\s:"']{{1,100}} : )
         {_NO_PLACE} [^\s"']{{1,}}+""",
     ),
     Kind(
         "of a command's option of one letter",
-        (" -p", " -a"),
+        ("-p", "-a"),
         rf"""(?ix) (?P<keep> \b (?: mysql\w{{0,10}} | mariadb\w{{0,10}} | sshpass | mongo\w{{0,10}}
-        | (?: docker|podman|helm|az|oc ) [ ] (?: registry[ ] )? login | redis-cli )
-        \b [^\n]{{0,200}}? \s (?: -p | -a (?= \s ) ) [ ]? ["']? )
+        | (?: docker|podman|helm|az|oc ) {_NEXT} (?: registry {_NEXT} )? login | redis-cli )
+        \b [^\n]{{0,200}}? {_NEXT} (?: -p | -a (?= {_NEXT} ) ) (?: {_NEXT} | [ ]? ["']? ) )
         {_NO_PLACE} (?! - ) [^\s"']{{3,}}+""",
     ),
     Kind(
         "of a command that packs files",
-        (" -p",),
-        rf"""(?x) (?P<keep> \b (?: 7z[ar]? \b [^\n]{{0,200}}? \s -p (?= \S )
-        | (?: un)? zip \b [^\n]{{0,200}}? \s -P [ ]? ) ["']? )
+        ("-p",),
+        rf"""(?x) (?P<keep> \b (?: 7z[ar]? \b [^\n]{{0,200}}? {_NEXT} -p (?= \S ) ["']?
+        | (?: un)? zip \b [^\n]{{0,200}}? {_NEXT} -P (?: {_NEXT} | [ ]? ["']? ) ) )
         {_NO_PLACE} (?! - ) [^\s"']{{3,}}+""",
     ),
     Kind(
