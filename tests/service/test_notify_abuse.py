@@ -6,11 +6,14 @@ workspace beside an innocent one of another.
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -28,8 +31,8 @@ from daskscope_service.notifications.addresses import (
     parameters,
     wrong_with,
 )
-from daskscope_service.notifications.delivery import Attempt
-from daskscope_service.notifications.sending import NotSent, Sender, reason
+from daskscope_service.notifications.delivery import Attempt, Message
+from daskscope_service.notifications.sending import SECONDS, NotSent, Sender, reason
 from tests.patience import wait_until
 from tests.service.people import browser_of, make_user
 from tests.service.test_commands import Workspace
@@ -232,6 +235,41 @@ def test_a_redirect_is_not_followed() -> None:
             Sender(["127.0.0.1"]).send(outer.address, "title", "text")
         assert outer.refused == 1
         assert inner.told == []
+
+
+@pytest.mark.slow
+def test_an_answer_without_end_takes_little_memory() -> None:
+    ended = threading.Event()
+
+    def flood(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n")
+            while not ended.is_set():
+                connection.sendall(b"x" * 2**20)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=flood, args=(listener,), daemon=True)
+        thread.start()
+        message = Message(
+            address=f"json://127.0.0.1:{listener.getsockname()[1]}/",
+            title="title",
+            text="text",
+            networks=["127.0.0.1"],
+            seconds=SECONDS,
+        )
+        module = "daskscope_service.notifications.delivery"
+        process = subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(message).encode())
+        process.stdin.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        ended.set()
+        thread.join()
+    kilobytes = used.ru_maxrss if sys.platform == "linux" else used.ru_maxrss // 1024
+    assert kilobytes < 300_000
 
 
 def test_the_process_that_sends_reads_no_files_and_starts_no_programs(

@@ -21,8 +21,9 @@ from typing import Any, Literal, TextIO, TypedDict
 
 from daskscope_service.notifications.addresses import is_allowed, is_public, opened, wrong_with
 
-#: Bytes of memory that a message may take, with all that the other side answers.
-_MEMORY = 1 << 30
+#: Bytes of memory that a message may take, with all that the other side answers: three times what
+#: one takes. Twelve messages may be on their way at once.
+_MEMORY = 256 << 20
 
 #: What a program reads besides itself: certificates, names of hosts, time zones.
 _READ = ("/etc/ssl", "/etc/pki", "/etc/hosts", "/etc/resolv.conf", "/usr/share/zoneinfo")
