@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
-from sqlalchemy import func, or_
+from sqlalchemy import Column, Table, func, or_
 
 from daskscope import names
 from daskscope_service.costs.pricing import price_clusters
@@ -142,33 +143,20 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
     limit = max([*limits, cluster["memory_limit"] or 0.0])
     gpu = cluster["gpu"] or {}
     measured = bool(meanwhile.values(found[names.GPU_UTILIZATION.name]))
-    return ClusterState(
-        id=cluster["id"],
-        status=cluster_verdict(cluster, scope.now, scope.silent_after).status,  # type: ignore[arg-type]
-        started_at=cluster["started_at"],
-        duration=cluster["duration"],
-        workers=cluster["workers"],
-        threads=cluster["threads"],
-        peak_workers=cluster["peak_workers"],
-        peak_threads=cluster["peak_threads"],
-        peak_memory=cluster["peak_memory_used"],
-        peak_worker_memory=cluster["peak_worker_memory"],
-        memory_limit=round(limit) or None,
-        idle_seconds=cluster["idle_seconds"],
-        held_by=cluster["held_by"] or {},
-        worker_seconds=cluster["worker_seconds"],
-        mismatches=[one["package"] for one in cluster["mismatches"]],
+    made = {
+        "status": cluster_verdict(cluster, scope.now, scope.silent_after).status,
+        "peak_memory": cluster["peak_memory_used"],
+        "memory_limit": round(limit) or None,
+        "held_by": cluster["held_by"] or {},
+        "mismatches": [one["package"] for one in cluster["mismatches"]],
         # Those that have gone had some, if any was measured.
-        gpu_workers=gpu.get("workers") or (cluster["peak_workers"] if measured else 0),
-        prices=prices.get("per_hour", {}),
-        currency=prices.get("currency"),
-        price_source=cluster["price_source"],
-        cost=cluster["cost"],
-        idle_cost=cluster["idle_cost"],
-        connected=[Holder(**holder) for holder in cluster["connected"]],
-        last_held_by=cluster["last_held_by"],
-        in_client=False if cluster["kind"] == _ALONE_IN_PROCESS else None,
-    )
+        "gpu_workers": gpu.get("workers") or (cluster["peak_workers"] if measured else 0),
+        "prices": prices.get("per_hour", {}),
+        "currency": prices.get("currency"),
+        "connected": [Holder(**holder) for holder in cluster["connected"]],
+        "in_client": False if cluster["kind"] == _ALONE_IN_PROCESS else None,
+    }
+    return ClusterState(**_same(ClusterState, cluster) | made)
 
 
 def _run(scope: Scope, row: Item, cluster: Item) -> Run:
@@ -177,28 +165,24 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
         row, cluster_verdict(cluster, scope.now, scope.silent_after), seconds
     )
     of_it = {"cluster": row["cluster"], "computation": row["id"]}
-    return Run(
-        id=row["id"],
-        status=verdict.status,  # type: ignore[arg-type]
-        started_at=row["started_at"],
-        duration=seconds,
-        tasks=row["tasks"],
-        done=done_of(row),
-        completed=row["completed"],
-        erred=row["erred"],
-        retried=row["retried"],
-        cancelled=row["cancelled"],
-        states=row["states"],
-        seconds=row["seconds"],
-        graph_bytes=row["graph_bytes"],
-        groups=_groups(scope, **of_it),
-        failures=_failures(scope, **of_it),
-        workers=row["workers"],
-        shares=[Share(**share) for share in row["worker_shares"]],
-        blamed=row["blamed"],
-        blames=row["blames"],
-        **{name: row[name] for name in _OF_MEANWHILE},
-    )
+    made = {
+        "status": verdict.status,
+        "duration": seconds,
+        "done": done_of(row),
+        "groups": _groups(scope, **of_it),
+        "failures": _failures(scope, **of_it),
+        "shares": [Share(**share) for share in row["worker_shares"]],
+    }
+    return Run(**_same(Run, row) | made)
+
+
+def _same(kind: type, row: Item) -> Item:
+    """Return what ``row`` has under the names of fields of ``kind``."""
+    return {field.name: row[field.name] for field in fields(kind) if field.name in row}
+
+
+def _columns(table: Table, kind: type) -> list[Column[Any]]:
+    return [table.c[field.name] for field in fields(kind)]
 
 
 def _waited(scope: Scope, cluster: Item) -> Run | None:
@@ -219,11 +203,7 @@ def _waited(scope: Scope, cluster: Item) -> Run | None:
 
 def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
     table = schema.task_group
-    columns = [table.c[name] for name in (
-        "name", "prefix", "tasks", "completed", "erred", "seconds", "output_bytes", "durations",
-        "longest", "first_runs", "first_seconds", "stopped_at",
-    )]  # fmt: skip
-    query = scope.select(table, *columns).where(
+    query = scope.select(table, *_columns(table, Group)).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
     rows, _ = scope.first_items(query.order_by(table.c.name), MOST_GROUPS)
@@ -267,20 +247,9 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
     )
 
 
-#: What a computation itself says of the time in which it ran.
-_OF_MEANWHILE = (
-    *("worker_seconds", "spilled_bytes", "unspilled_bytes", "transferred_bytes"),
-    *("loop_interval", "host_load", "unrunnable_seconds", "asks", "largest_output"),
-)
-_OF_FAILURE = (
-    *("type", "function", "count", "retried", "fingerprint", "computation", "last_at", "message"),
-)
-
-
 def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
     table = schema.failure
-    columns = [table.c[name] for name in _OF_FAILURE]
-    query = scope.select(table, *columns).where(
+    query = scope.select(table, *_columns(table, Failed)).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
     rows, _ = scope.first_items(query.order_by(table.c.fingerprint), MOST_FAILURES)
@@ -288,7 +257,7 @@ def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
 
 
 def _failed(row: Item) -> Failed:
-    return Failed(**{name: row[name] for name in _OF_FAILURE})
+    return Failed(**_same(Failed, row))  # a message that cannot be decrypted is None
 
 
 def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
@@ -315,9 +284,8 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
     if not blamed:
         return None
     table = schema.failure
-    columns = [table.c[name] for name in _OF_FAILURE]
     query = (
-        scope.select(table, *columns)
+        scope.select(table, *_columns(table, Failed))
         .where(table.c.cluster == cluster_id, table.c.computation.in_(blamed))
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
     )
@@ -329,11 +297,7 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
 
 def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | None) -> list[Loss]:
     table = schema.worker_loss
-    columns = [table.c[name] for name in (
-        "id", "at", "reason", "expected", "processing", "memory_used", "memory_limit",
-        "nanny_memory", "tasks", "peak_memory", "computations",
-    )]  # fmt: skip
-    query = scope.select(table, *columns).where(
+    query = scope.select(table, *_columns(table, Loss)).where(
         table.c.cluster == cluster_id, table.c.expected.is_(False)
     )
     if since is not None:
