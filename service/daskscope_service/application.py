@@ -25,6 +25,7 @@ from daskscope_service.costs import prices_page
 from daskscope_service.costs import usage_page as usage
 from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import clock, key_register, time_limit
+from daskscope_service.db.database_metrics import DatabaseCollector
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.db.log_size import LOOK_SECONDS, empty_log
 from daskscope_service.findings import api as findings
@@ -214,7 +215,7 @@ def _start(
     with alone(engine) as connection:
         key_register.check(connection)
     instruments = ServiceMetrics()
-    instruments.registry.register(metrics.DatabaseCollector(engine))
+    instruments.registry.register(DatabaseCollector(engine))
     writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
     token_cache = TokenCache(engine)
     quotas = Quotas(engine, settings, instruments)

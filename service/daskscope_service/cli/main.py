@@ -21,6 +21,7 @@ from daskscope_service.cli.budget import budget
 from daskscope_service.cli.compare import compare
 from daskscope_service.cli.data import delete, export
 from daskscope_service.cli.database import database_group, say_upgrade
+from daskscope_service.cli.findings import findings_group
 from daskscope_service.cli.keys import key_group
 from daskscope_service.cli.lists import list_group
 from daskscope_service.cli.login import login
@@ -29,7 +30,7 @@ from daskscope_service.cli.report import report
 from daskscope_service.cli.retention import retention_group
 from daskscope_service.cli.tokens import token_group
 from daskscope_service.cli.users import user_group
-from daskscope_service.cli.why import findings_group, why
+from daskscope_service.cli.why import why
 from daskscope_service.settings import Settings
 
 
