@@ -7,6 +7,8 @@ beside other programs. Nothing waits longer than it must: what is awaited ends t
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
@@ -53,6 +55,27 @@ def wait_until(
             raise AssertionError(f"never came: {what() if callable(what) else what}")
         time.sleep(0.02)
     return found
+
+
+async def wait_on_loop(
+    look: Callable[[], Found | Literal[False] | None],
+    *,
+    what: str | Callable[[], object] = "it",
+    seconds: float = 60.0,
+) -> Found:
+    """Do as :func:`wait_until`, and let the event loop go on."""
+    began = time.monotonic()
+    while not (found := look()):
+        passed = time.monotonic() - began
+        if passed > seconds and passed > stretched(seconds):
+            raise AssertionError(f"never came: {what() if callable(what) else what}")
+        await asyncio.sleep(0.01)
+    return found
+
+
+def wait_for_file(path: str) -> None:
+    """Return once there is a file at ``path``, also as a task."""
+    wait_until(lambda: os.path.exists(path), what=path)
 
 
 #: Seconds for one event to come, for waits that take a number.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,11 @@ from distributed.core import Status
 import daskscope
 import daskscope.config  # its defaults must be there before one test's settings come and go
 from daskscope_service.accounts import audit
-from tests.patience import wait_until
+from tests.patience import wait_for_file, wait_until
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
 PATIENCE = 60.0
-
-
-def wait_for_file(path: str) -> None:
-    while not Path(path).exists():
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

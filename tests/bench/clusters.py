@@ -17,6 +17,8 @@ import dask.bag
 from distributed import Client, wait
 from distributed.scheduler import Scheduler
 
+from tests.patience import wait_on_loop
+
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 #: Seconds in which a plugin does what it leaves for when the event loop is quiet.
@@ -97,8 +99,7 @@ def cpu(client: Client) -> Cpu:
 
 
 async def _cpu(dask_scheduler: Scheduler) -> Cpu:
-    while dask_scheduler.tasks:
-        await asyncio.sleep(0.005)
+    await wait_on_loop(lambda: not dask_scheduler.tasks, what="the end of all tasks")
     await asyncio.sleep(_QUIET_SECONDS)
     return Cpu(time.thread_time(), time.process_time())
 

@@ -16,6 +16,7 @@ from daskscope.background import Background
 from daskscope.otlp.queues import Backlog
 from daskscope.plugin import NAME
 from daskscope.session import ObservationSession
+from tests.patience import wait_on_loop
 
 
 def weigh_beats(dask_scheduler: Scheduler) -> None:
@@ -37,8 +38,7 @@ async def tell_all(dask_scheduler: Scheduler) -> None:
     """Have the plugin tell of the cluster now, and wait until all of it has been sent."""
     running = dask_scheduler.plugins[NAME].session  # type: ignore[attr-defined]
     running._beat()
-    while running._steps is not None or running._more is not None:
-        await asyncio.sleep(0.005)
+    await wait_on_loop(lambda: running._steps is None and running._more is None, what="a beat")
     await asyncio.to_thread(_send_all, running)
 
 
@@ -89,10 +89,11 @@ async def close(dask_scheduler: Scheduler) -> Goodbye:
 
 async def has_our_plugins(dask_worker: Worker) -> None:
     """Wait until the worker has what daskscope sends there."""
-    while not {"daskscope-logs", "daskscope-task-context"} <= {
-        name[: len("daskscope-task-context")] for name in dask_worker.plugins
-    }:
-        await asyncio.sleep(0.005)
+    ours = {"daskscope-logs", "daskscope-task-context"}
+    length = len("daskscope-task-context")
+    await wait_on_loop(
+        lambda: ours <= {name[:length] for name in dask_worker.plugins}, what="our plugins"
+    )
 
 
 def count_signals(dask_scheduler: Scheduler) -> None:

@@ -299,8 +299,7 @@ def test_what_executors_take_and_cancelled_tasks_have_their_time_as_dask_tells_i
     unwanted = client.submit(outlive_its_future, "unwanted")
     Event("unwanted is running", client=client).wait(timeout=PATIENCE)
     unwanted.cancel()
-    while not all(client.run(has_cancelled).values()):
-        time.sleep(0.01)
+    wait_until(lambda: all(client.run(has_cancelled).values()), what="the cancelled task")
     Event("unwanted", client=client).set()
     for prefix, activity in (("nod", "executor"), ("outlive_its_future", "cancelled")):
         _, rows = wait_for_rows(

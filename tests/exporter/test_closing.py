@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -22,6 +21,7 @@ from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import inc
+from tests.patience import wait_until
 
 pytestmark = [pytest.mark.usefixtures("sends_soon"), pytest.mark.contract]
 
@@ -58,8 +58,7 @@ def _plugin(client: Client) -> Any:
 
 def _wait_until_ended(running: Any) -> None:
     """Wait for the threads that closing did not wait for."""
-    while not running._done():
-        time.sleep(0.01)
+    wait_until(running._done, what="the end of the threads")
 
 
 def _wait_until_asked(server: Recorder) -> None:

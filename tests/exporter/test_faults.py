@@ -33,7 +33,7 @@ from daskscope.privacy import Privacy
 from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Misbehaviour, Recorder
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_on_loop
 from tests.ports import free_port
 
 HOST = "daskscope.invalid"
@@ -669,8 +669,7 @@ def test_a_plugin_that_was_removed_before_it_is_closed_ends_once(
     running = removed.session
 
     async def close() -> None:
-        while running._timer.is_running():
-            await asyncio.sleep(0.01)  # its next beat
+        await wait_on_loop(lambda: not running._timer.is_running(), what="its next beat")
         await removed.close()
 
     client.sync(close)

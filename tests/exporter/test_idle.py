@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +17,7 @@ from daskscope.worker_process import begun_beside
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_until
+from tests.patience import wait_for_file, wait_until
 
 pytestmark = pytest.mark.contract
 
@@ -30,11 +29,6 @@ class Counter:
 
 def inc(x: int) -> int:
     return x + 1
-
-
-def wait_for_file(path: str) -> None:
-    while not Path(path).exists():
-        time.sleep(0.05)
 
 
 def _status(

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -27,6 +26,7 @@ from daskscope.plugin import NAME
 from daskscope.worker_logs import RECORDS, describe
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
+from tests.patience import wait_until
 
 # Put together at run time, so that the markers stand in data and not in this file's own code.
 MARKER = "mark" + "er7"
@@ -186,10 +186,10 @@ def test_refused_logs_are_absent_and_nothing_is_put_on_the_workers(
 
     assert not recorder.log_records("dask.log")
     # That of the test before may still be leaving.
-    while client.run_on_scheduler(
-        lambda dask_scheduler: "daskscope-logs" in dask_scheduler.worker_plugins
-    ):
-        time.sleep(0.01)
+    wait_until(
+        lambda: "daskscope-logs" not in client.run_on_scheduler(_worker_plugins),
+        what="the end of the plugin",
+    )
 
 
 def _worker_plugins(dask_scheduler: Any) -> list[str]:
@@ -210,8 +210,7 @@ def test_the_plugin_leaves_the_workers_with_the_schedulers(
     def gone(dask_worker: Any) -> bool:
         return "daskscope-logs" not in dask_worker.plugins and not tapped()
 
-    while tapped() or not all(client.run(gone).values()):
-        time.sleep(0.01)
+    wait_until(lambda: not tapped() and all(client.run(gone).values()), what="the end of the tap")
     assert client.submit(warn, "after").result()
 
 

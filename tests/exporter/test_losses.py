@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -349,8 +348,7 @@ def test_a_loss_that_may_get_clearer_is_told_before_the_plugin_goes(
     client, worker = lone_worker
     daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
     worker.kill()
-    while client.scheduler_info()["workers"]:
-        time.sleep(0.01)
+    wait_until(lambda: not client.scheduler_info()["workers"], what="the loss of the worker")
     assert not recorder.losses()
     # Dask does not tell a plugin that it was removed: its next beat finds that, and is its last.
     client.run_on_scheduler(lambda dask_scheduler: bool(dask_scheduler.plugins.pop(NAME)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from tests.exporter.conftest import TOKEN, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold
 from tests.exporter.test_idle import Clock
+from tests.patience import wait_on_loop, wait_until
 
 pytestmark = pytest.mark.contract
 
@@ -83,8 +83,7 @@ RELEASED = threading.Event()
 
 
 async def until_released() -> None:
-    while not RELEASED.is_set():
-        await asyncio.sleep(0.01)
+    await wait_on_loop(RELEASED.is_set, what="the release")
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +141,7 @@ def call_in_progress(client: Client) -> Iterator[None]:
     thread = threading.Thread(target=client.run, args=(until_released,))
     thread.start()
     try:
-        while "broadcast" not in _scheduler(client)._comms.values():
-            time.sleep(0.01)
+        wait_until(lambda: "broadcast" in _scheduler(client)._comms.values(), what="the call")
         yield
     finally:
         RELEASED.set()

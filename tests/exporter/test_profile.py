@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import json
 import os
@@ -36,7 +35,7 @@ from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_until
+from tests.patience import wait_on_loop, wait_until
 
 #: Of tasks that took no time.
 NOTHING = Computed({}, {})
@@ -265,8 +264,7 @@ def samples_read(ours: Profiles, leaving: list[str] | None) -> int:
 
 async def _wait_for_samples(dask_worker: Any) -> None:
     """Wait until the cycle that runs has some."""
-    while not dask_worker.profile_recent["count"]:
-        await asyncio.sleep(0.01)
+    await wait_on_loop(lambda: dask_worker.profile_recent["count"], what="samples")
 
 
 def test_windows_go_on_while_the_clock_has_been_set_back(

@@ -25,7 +25,7 @@ from distributed import Client
 from daskscope.delivery.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 #: What it returns keeps a task of the planted key on the scheduler.
 Workload = Callable[[Client], object]
@@ -322,8 +322,7 @@ def _kill(client: Client) -> None:
     workers = set(client.scheduler_info()["workers"])
     for pid in client.run(os.getpid).values():
         os.kill(pid, signal.SIGKILL)
-    while workers & set(client.scheduler_info()["workers"]):
-        time.sleep(0.01)
+    wait_until(lambda: not workers & set(client.scheduler_info()["workers"]), what="their end")
 
 
 def _keys(dask_scheduler: Any) -> list[str]:

@@ -24,6 +24,7 @@ from tests.exporter.conftest import Register, collect_garbage
 from tests.exporter.recorder import Recorder
 from tests.exporter.simulated_workers import MEMORY, MEMORY_LIMIT, THREADS, SimulatedWorkers
 from tests.exporter.test_computations import inc
+from tests.patience import wait_on_loop
 
 #: What needs the workers, of which there are none here.
 NO_WORKERS = {"logs__transmit": False, "profile__transmit": False}
@@ -57,8 +58,7 @@ def run(client: Client, tasks: int) -> None:
 
 async def arrived(number: int, dask_scheduler: Scheduler) -> None:
     """Wait until Dask has so many tasks."""
-    while len(dask_scheduler.tasks) < number:
-        await asyncio.sleep(0.01)
+    await wait_on_loop(lambda: len(dask_scheduler.tasks) >= number, what="all tasks")
 
 
 async def forgotten(dask_scheduler: Scheduler) -> None:
@@ -167,8 +167,10 @@ def test_idle_threads_are_paused_from_the_moment_on_that_they_are(
     workers.pause()
 
     async def paused_since(dask_scheduler: Scheduler) -> float:
-        while any(w.status is not Status.paused for w in dask_scheduler.workers.values()):
-            await asyncio.sleep(0.01)
+        workers = dask_scheduler.workers
+        await wait_on_loop(
+            lambda: all(one.status is Status.paused for one in workers.values()), what="the pause"
+        )
         return monotonic()
 
     since: float = client.run_on_scheduler(paused_since)
@@ -191,8 +193,7 @@ def test_losses_beyond_the_bound_are_counted(
     workers.leave()
 
     async def gone(dask_scheduler: Scheduler) -> None:
-        while dask_scheduler.workers:
-            await asyncio.sleep(0.01)
+        await wait_on_loop(lambda: not dask_scheduler.workers, what="the end of all workers")
 
     client.run_on_scheduler(gone)
     cluster.close()  # the last beat tells all

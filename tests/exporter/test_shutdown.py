@@ -24,7 +24,7 @@ from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
-from tests.patience import PATIENCE, START_PATIENCE, stretched, wait_until
+from tests.patience import PATIENCE, START_PATIENCE, stretched, wait_for_file, wait_until
 
 own_cluster = pytest.mark.own_cluster
 
@@ -36,11 +36,6 @@ class Sleeper:
 
 def inc(x: int) -> int:
     return x + 1
-
-
-def wait_for_file(path: str) -> None:
-    while not Path(path).exists():
-        time.sleep(0.05)
 
 
 def _command(**fields: Any) -> dict[str, Any]:

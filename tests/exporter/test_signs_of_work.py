@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -50,7 +49,7 @@ from daskscope.worker_process import (
 )
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_until
+from tests.patience import wait_for_file, wait_on_loop, wait_until
 
 #: Computes until there is a file.
 BURN = """
@@ -62,12 +61,10 @@ while not pathlib.Path(sys.argv[1]).exists():
 
 class Sleeper:
     def wait_for_file(self, path: str) -> Any:
-        while not Path(path).exists():
-            time.sleep(0.05)
+        wait_for_file(path)
 
     async def wait_for_file_on_the_loop(self, path: str) -> Any:
-        while not Path(path).exists():
-            await asyncio.sleep(0.05)
+        await wait_on_loop(Path(path).exists, what=path)
 
 
 def wait_for_event() -> None:
@@ -246,8 +243,7 @@ def test_what_a_client_that_is_gone_has_others_do_is_work_to_its_end(
     register()
 
     async def run() -> None:
-        while not done.exists():
-            await asyncio.sleep(0.05)
+        await wait_on_loop(done.exists, what="the end of the test")
 
     async def ask_and_go() -> None:
         connection = await connect(cluster.scheduler_address)
@@ -406,8 +402,7 @@ def test_a_coroutine_that_nobody_waits_for_is_work(
     client: Client, recorder: Recorder, stays: Stays, done: Path, where: str
 ) -> None:
     async def wait_for_file(path: str) -> None:
-        while not Path(path).exists():
-            await asyncio.sleep(0.05)
+        await wait_on_loop(Path(path).exists, what=path)
 
     if where == "on a worker":
         client.run(wait_for_file, str(done), wait=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
 from functools import partial
@@ -23,7 +22,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import double, hold, inc
 from tests.exporter.test_scale import forgotten, held, observer_of, run
-from tests.patience import wait_until
+from tests.patience import wait_on_loop, wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("loops_never_pause"),
@@ -38,15 +37,16 @@ def fail() -> None:
 
 async def given(dask_scheduler: Scheduler) -> float:
     """Wait until a worker has a task. Return when."""
-    while not any(worker.processing for worker in dask_scheduler.workers.values()):
-        await asyncio.sleep(0.01)
+    workers = dask_scheduler.workers
+    await wait_on_loop(
+        lambda: any(worker.processing for worker in workers.values()), what="a task on a worker"
+    )
     return monotonic()
 
 
 async def known(count: int, dask_scheduler: Scheduler) -> None:
     """Wait until so many tasks are known."""
-    while len(dask_scheduler.tasks) < count:
-        await asyncio.sleep(0.01)
+    await wait_on_loop(lambda: len(dask_scheduler.tasks) >= count, what="all tasks")
 
 
 async def taken_to_count(dask_scheduler: Scheduler) -> None:
@@ -57,8 +57,9 @@ async def taken_to_count(dask_scheduler: Scheduler) -> None:
     plugin: Any = dask_scheduler.plugins[NAME]
     noted = plugin.session.observer.transitions
     few = transitions.WORTHWHILE * transitions._OF_STEP
-    while len(noted._steps) >= few or noted._waiting:
-        await asyncio.sleep(0.01)
+    await wait_on_loop(
+        lambda: len(noted._steps) < few and not noted._waiting, what="the end of the count"
+    )
 
 
 def test_they_are_counted_off_the_event_loop(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,6 +20,7 @@ from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.db.keys import FILE
 from daskscope_service.db.sealing import MARK_BYTES
 from daskscope_service.settings import Settings
+from tests.patience import wait_until
 from tests.service.beats import make_beat, make_failure, post
 from tests.service.conftest import NewDatabase
 from tests.service.people import sign_in_by_link
@@ -105,9 +105,10 @@ def test_a_rotation_that_was_killed_goes_on_where_it_is_run_again(service: Servi
         [*command, *service.database_options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
-        while len(marks(service.engine)) < 2:
-            assert killed.poll() is None, killed.stderr and killed.stderr.read()
-            time.sleep(0.01)
+        wait_until(
+            lambda: killed.poll() is not None or len(marks(service.engine)) >= 2, what="two marks"
+        )
+        assert killed.poll() is None, killed.stderr and killed.stderr.read()
     finally:
         killed.kill()
         killed.communicate()

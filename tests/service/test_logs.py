@@ -76,7 +76,9 @@ def test_no_secret_and_nothing_of_a_body_is_in_the_log(service: ServiceProcess) 
         post(service.url, wrong, beat),
         post(service.url, token, b'{"body-of-ada": '),
         requests.get(
-            service.sign_in_link.replace("https://monitor.example", service.url), headers=host
+            service.sign_in_link.replace("https://monitor.example", service.url),
+            headers=host,
+            timeout=30,
         ),
         requests.get(f"{service.url}/api/v1/clusters?secret-question={token}", timeout=30),
         requests.get(f"{service.url}/{token}", headers=host, timeout=30),

@@ -19,7 +19,7 @@ from daskscope import names
 from daskscope.plugin import NAME
 from daskscope_service.telemetry.influx_rows import Own
 from tests.exporter.truth import Truth
-from tests.patience import wait_until
+from tests.patience import wait_for_file, wait_until
 from tests.service.counted_rows import assert_service_equals
 from tests.service_process import ServiceProcess
 from tests.stack.collector import Collector
@@ -68,11 +68,6 @@ def fail_once(marker: str) -> str:
     with contextlib.suppress(FileExistsError), open(marker, "x", encoding="utf-8"):
         raise OSError("not yet")
     return marker
-
-
-def wait_for_file(path: str) -> None:
-    while not os.path.exists(path):
-        time.sleep(0.05)
 
 
 def big(number: int) -> bytes:
