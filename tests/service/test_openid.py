@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -585,6 +586,24 @@ def test_no_more_is_taken_of_an_answer_than_there_is_room_and_time_for(how: str)
         assert wait_until(
             lambda: not any(one.name == "daskscope-openid" for one in threading.enumerate())
         )
+
+
+@pytest.mark.parametrize("keys", [b"{}", b'{"keys": 7}', b'{"keys": ' + b"[" * 100_000])
+def test_keys_that_are_none_are_no_valid_answer(keys: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        issuer = f"http://127.0.0.1:{server.getsockname()[1]}"
+        document = json.dumps({"issuer": issuer, "jwks_uri": f"{issuer}/keys"}).encode()
+
+        def serve() -> None:
+            for body in (document, keys):
+                with server.accept()[0] as connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body)
+
+        threading.Thread(target=serve, daemon=True).start()
+        provider = openid.Provider(issuer, "us", "", "http://127.0.0.1/back")
+        with pytest.raises(OpenIDError, match="answer is not valid"):
+            provider._claims("a.b.c", "nonce", None)
 
 
 def test_a_provider_that_answers_with_an_error_is_asked_again() -> None:

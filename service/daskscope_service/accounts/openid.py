@@ -186,7 +186,7 @@ class Provider:
         keys = self._keys
         if keys is None or fresh:
             url = self._endpoint("jwks_uri")
-            keys = self._keys = KeySet.import_key_set(self._ask(lambda: _get(url)))  # type: ignore[arg-type]
+            keys = self._keys = self._ask(lambda: KeySet.import_key_set(_get(url)))  # type: ignore[arg-type]
         return keys
 
     @contextmanager
@@ -230,7 +230,7 @@ class Provider:
             if not answered:
                 self._pause_until = time.monotonic() + _PAUSE
             raise (_invalid(error) if answered else _unreachable(error)) from None
-        except (ValueError, TypeError, AttributeError, LookupError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             raise _invalid(error) from None
 
 
