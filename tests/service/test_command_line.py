@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import requests
 
-from tests import forked
+from tests import forked, sqlite_template
 from tests.ports import free_port
 from tests.service.beats import make_beat, post
 from tests.service.people import follow
@@ -146,6 +148,17 @@ def test_a_token_is_made_listed_and_revoked(service: ServiceProcess) -> None:
     unknown = daskscope("token", "revoke", "nosuch", *where)
     assert unknown.returncode == 1
     assert "daskscope token list" in unknown.stderr
+
+
+def test_a_database_that_fails_is_said(tmp_path: Path) -> None:
+    sqlite_template.copy_to(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "daskscope.db")) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON token BEGIN SELECT json('no'); END"
+        )
+    failed = daskscope("token", "create", "--data-dir", tmp_path)
+    assert failed.returncode == 1
+    assert failed.stderr == "Error: the database failed: malformed JSON\n"
 
 
 def test_a_token_can_expire(local_service: ServiceProcess) -> None:

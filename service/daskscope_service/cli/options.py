@@ -68,13 +68,20 @@ def extra(name: str) -> Iterator[None]:
 
 @contextmanager
 def database(options: dict[str, Any]) -> Iterator[tuple[Settings, Engine]]:
-    """Open the database of the settings in ``options`` and in the environment."""
+    """Open the database of the settings in ``options`` and in the environment.
+
+    Where it fails, for example because its disk is full, the command ends with that.
+    """
     with extra("service"):
+        from sqlalchemy.exc import OperationalError
+
         from daskscope_service.db.engine import open_database
     settings = Settings.from_environment(**options)
     engine = open_database(settings)
     try:
         yield settings, engine
+    except OperationalError as error:
+        raise click.ClickException(f"the database failed: {error.orig}") from error
     finally:
         engine.dispose()
 
