@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,8 +58,10 @@ class Session(requests.Session):
         self._ended = False
         super().__init__()
         self.auth = _as_it_is
+        # A server's cookies mean nothing to us, and may be ever new ones.
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for scheme in ("http://", "https://"):
-            self.mount(scheme, _Adapter(self._opened))
+            self.mount(scheme, self._adapter())
 
     def end_overdue(self) -> None:
         """End the current request if it is overdue. From any thread."""
@@ -81,7 +84,7 @@ class Session(requests.Session):
         unobserved = attach_unobserved()
         try:
             # No redirects: the data and the token are for this address only.
-            response = super().send(request, **{**kwargs, "stream": True, "allow_redirects": False})
+            response = self._send(request, **{**kwargs, "stream": True, "allow_redirects": False})
             body = bytearray()
             for chunk in response.iter_content(1 << 16):
                 body += chunk
@@ -102,6 +105,12 @@ class Session(requests.Session):
             self._began = None
             detach(unobserved)
         return response
+
+    def _send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        return super().send(request, **kwargs)
+
+    def _adapter(self) -> _Adapter:
+        return _Adapter(self._opened)
 
     def merge_environment_settings(
         self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
@@ -178,6 +187,37 @@ class _Adapter(HTTPAdapter):
                 if pool is not None:
                     pool.close()
         super().close()
+
+
+def _original(owner: type, name: str) -> Any:
+    """Return a method of ``requests`` itself.
+
+    If it was replaced before this module was imported, return what calls whatever is there.
+    """
+    found = vars(owner)[name]
+    if getattr(found, "__module__", None) == owner.__module__:
+        return found
+    return lambda *arguments, **options: getattr(owner, name)(*arguments, **options)
+
+
+class BackgroundSession(Session):
+    """A session for a thread of ours, whose requests nobody expects.
+
+    Tests replace methods of ``requests`` for the whole process, as ``responses`` and
+    ``requests_mock`` do. They would count and answer our requests among the tested program's.
+    """
+
+    request = _original(requests.Session, "request")
+    post = _original(requests.Session, "post")
+    get_adapter = _original(requests.Session, "get_adapter")
+    _send = _original(requests.Session, "send")
+
+    def _adapter(self) -> _Adapter:
+        return _BackgroundAdapter(self._opened)
+
+
+class _BackgroundAdapter(_Adapter):
+    send = _original(HTTPAdapter, "send")
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -14,7 +14,7 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import contain
 from daskscope.delivery.backoff import Backoff
-from daskscope.delivery.http import MAX_ASKED, Session, asked_to_wait
+from daskscope.delivery.http import MAX_ASKED, BackgroundSession, asked_to_wait
 from daskscope.delivery.problems import NEVER, Problem, corrected, refused, unexpected, unreachable
 from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool, directory
@@ -72,7 +72,7 @@ class Sender:
             drops=drops,
         )
         self.keeper = SpoolWorker(spool, self._pending, self._lock, drops)
-        self._session = Session(overdue=2 * sum(TIMEOUT))
+        self._session = BackgroundSession(overdue=2 * sum(TIMEOUT))
         self._session.headers.update(
             {
                 "Authorization": f"Bearer {settings.token}",

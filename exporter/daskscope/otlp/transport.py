@@ -12,7 +12,7 @@ from typing import Any
 
 import requests
 
-from daskscope.delivery.http import Session, asked_to_wait
+from daskscope.delivery.http import BackgroundSession, asked_to_wait
 from daskscope.delivery.http_errors import kind_of
 from daskscope.scrubbing import Scrubber
 
@@ -64,7 +64,7 @@ _HINTS: Mapping[str | int, str] = {
 }
 
 
-class HttpTransport(Session):
+class HttpTransport(BackgroundSession):
     """A session with which the SDK sends each batch only once.
 
     The SDK itself would retry for seconds, and could not be stopped without losing the batches
