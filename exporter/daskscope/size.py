@@ -49,7 +49,9 @@ def _estimate(value: Any, looks: int) -> int:
     if isinstance(value, memoryview):
         return 50 + value.nbytes
     items: Any
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
+        items, width = dict.items(value), 2  # not by a user's own method
+    elif isinstance(value, Mapping):
         items, width = value.items(), 2
     elif isinstance(value, list | tuple | AbstractSet):
         items, width = value, 1

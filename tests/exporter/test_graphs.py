@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import dask
 import dask.array as da
@@ -16,7 +16,9 @@ from daskscope.observe.tasks.graphs import (
     MAX_VALUES,
     read_graph,
 )
+from daskscope.observe.workers.losses import Losses
 from daskscope.scrubbing import SCRUBBED
+from daskscope.size import estimate
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold, inc
@@ -43,6 +45,33 @@ def test_annotations_of_the_whole_graph_are_told_as_scrubbed_texts(
         "retries": "2",
     }
     assert b"of-smith" not in recorder.bytes
+
+
+def test_no_method_of_a_users_type_runs_while_annotations_and_events_are_read() -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it may take any time, on the scheduler's event loop")
+
+    methods = dict.fromkeys(
+        ("__str__", "__repr__", "__getitem__", "__len__", "__iter__", "bit_length", "get", "items"),
+        refuse,
+    )
+    text, whole, share, some, amounts = (
+        type("Users", (kind,), methods)(value)
+        for kind, value in (
+            (str, "ann"), (int, 3), (float, 0.5), (list, ["a", 2]), (dict, {"GPU": 1}),
+        )
+    )  # fmt: skip
+    assert _annotations(a=text, b=whole, c=share, d=some, e=True, resources=amounts) == {
+        "a": "ann",
+        "b": "3",
+        "c": "0.5",
+        "d": "a, 2",
+        "e": "True",
+        "resources": "GPU=1",
+    }
+    losses = Losses(cast(Any, None), str, Counter(), lost=cast(Any, None), peak=cast(Any, None))
+    losses.event("all", amounts)
+    assert estimate(amounts) > 100
 
 
 def test_annotations_that_dask_has_by_task_are_not_told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -52,12 +53,14 @@ def test_a_tests_mock_of_http_neither_sees_nor_answers_what_the_plugin_sends(
     replaced(HTTPAdapter, "send")
     register()
     for path in ("/api/v1/heartbeats", "/v1/metrics"):
-        recorder.wait_for(
-            lambda path=path: any(one.path == path for one in recorder.requests), path
-        )
+        recorder.wait_for(partial(_has_got, recorder, path), path)
     assert not seen
     requests.get(f"{recorder.url}/healthz", timeout=10)
     assert seen == ["request"]
+
+
+def _has_got(recorder: Recorder, path: str) -> bool:
+    return any(request.path == path for request in recorder.requests)
 
 
 def test_no_cookie_is_kept(client: Client, register: Register, recorder: Recorder) -> None:

@@ -21,6 +21,9 @@ MAX_VALUES = 20
 #: Characters of one annotation, before it is scrubbed and cut to its final length.
 MAX_CHARACTERS = 1_000
 
+# Values are read by methods of these types: a user's subclass may do anything in its own.
+_COLLECTIONS = (list, tuple, set, frozenset)
+
 # The ``fifo_timeout`` of submit and map. Calls that send whole graphs (compute, persist, get) have
 # 60 s.
 _OF_SUBMIT = "100 ms"
@@ -84,22 +87,26 @@ def _texts(annotations: Mapping[str, Any]) -> dict[str, str]:
 def _text(name: str, value: Any) -> str | None:
     if name in _NOT_REPORTED:
         return None
-    if isinstance(value, list | tuple | set | frozenset):
-        return _joined(map(_plain, value))
+    for kind in _COLLECTIONS:
+        if issubclass(type(value), kind):
+            return _joined(map(_plain, kind.__iter__(value)))
     # A mapping may contain task keys. Resources do not, unless they are given by key.
-    if name == "resources" and isinstance(value, Mapping):
-        amounts = ((resource, _plain(amount)) for resource, amount in value.items())
+    if name == "resources" and issubclass(type(value), dict):
+        amounts = ((_plain(resource), _plain(amount)) for resource, amount in dict.items(value))
         return _joined(amount and f"{resource}={amount}" for resource, amount in amounts)
     return _plain(value)
 
 
 def _plain(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value[:MAX_CHARACTERS]
-    # Python refuses to convert a number of thousands of digits to text.
-    if isinstance(value, int) and value.bit_length() < 64:
+    kind = type(value)
+    if issubclass(kind, str):
+        return str.__str__(value)[:MAX_CHARACTERS]
+    if kind is bool:
         return str(value)
-    return str(value) if isinstance(value, float) else None
+    # Python refuses to convert a number of thousands of digits to text.
+    if issubclass(kind, int) and int.bit_length(value) < 64:
+        return int.__repr__(value)
+    return float.__repr__(value) if issubclass(kind, float) else None
 
 
 def _joined(texts: Iterable[str | None]) -> str:
