@@ -49,6 +49,16 @@ def test_what_xarray_computes_is_called_as_the_user_did(titles: Any) -> None:
     assert title == 'total = numbers.mean("x").sum().compute()'
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Parameter n_jobs will be ignored")
+def test_what_lightgbm_computes_is_called_as_the_user_did(titles: Any, client: Client) -> None:
+    lightgbm = needed("lightgbm", "lightgbm is not installed")
+    table = da.random.default_rng(0).random((200, 4), chunks=(100, 4))
+    model = lightgbm.DaskLGBMRegressor(client=client, n_estimators=2, num_leaves=4, verbose=-1)
+    model.fit(table, table.sum(axis=1))
+    assert set(wait_until(titles)) == {"model.fit(table, table.sum(axis=1))"}
+
+
 def test_what_joblib_computes_in_a_thread_of_its_own_is_called_by_its_tasks(titles: Any) -> None:
     with joblib.parallel_config("dask"):
         found = joblib.Parallel()(joblib.delayed(square)(number) for number in range(8))
