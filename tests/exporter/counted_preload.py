@@ -1,31 +1,67 @@
-"""Counts beside the plugins of a ``dask scheduler`` in a process of its own, which preloads this.
+"""Counts beside the plugins of a process of its own: of a ``dask scheduler`` that preloads this, or
+of a program whose clusters do, because :func:`beside` is in its environment.
 
-What differs is written to the file that :data:`FILE` names, as the process ends.
+As the process ends, what differs is written to the file that :data:`FILE` names: nothing, if all is
+equal. A process that is killed writes no file.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.exporter.everywhere import counted_everywhere
+from tests.exporter.everywhere import Counted, counted_everywhere
 
 #: The variable of the environment that names the file.
 FILE = "DIFFERS_FROM_TRUTH"
 
 _counting = ExitStack()
+_counted: list[Counted] = []
 
 
-def _compare() -> None:
+def beside(file: Path) -> dict[str, str]:
+    """Return the environment of a program whose schedulers preload this."""
+    root = str(Path(__file__).parents[2])
+    paths = filter(None, (root, os.environ.get("PYTHONPATH")))
+    return {
+        FILE: str(file),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([__name__]),
+    }
+
+
+def assert_equal(file: Path) -> None:
+    """Assert that the process has compared the rows of a plugin at its end, and they were equal."""
+    assert file.exists(), "nothing was counted beside the plugin"
+    differs = file.read_text()
+    assert not differs, differs
+
+
+def count() -> None:
+    """Count from now on, in this process, until :func:`compare`."""
+    if not _counted:
+        _counted.append(_counting.enter_context(counted_everywhere()))
+
+
+def compare(process: int, file: str) -> None:
+    """Write to ``file`` what differs, in the process with this number: not in copies of it."""
+    if not _counted or os.getpid() != process:
+        return
+    differs = ""
     try:
         _counting.close()
-    except AssertionError as error:
-        Path(os.environ[FILE]).write_text(str(error) or repr(error))
+    except BaseException:
+        differs = traceback.format_exc()
+    if differs or _counted[0].ended:
+        Path(file).write_text(differs)
 
 
 def dask_setup(scheduler: object) -> None:
     """Count from now on."""
-    _counting.enter_context(counted_everywhere())
-    atexit.register(_compare)
+    if not _counted:
+        count()
+        atexit.register(compare, os.getpid(), os.environ[FILE])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pytest
 from distributed import Scheduler
@@ -55,15 +56,23 @@ class Rows:
         self.failures |= {(row.computation, row.fingerprint): row for row in snapshot.failures}
 
 
+@dataclass
+class Counted:
+    """The sessions beside which was counted and that have ended: those that are compared."""
+
+    ended: list[ObservationSession] = field(default_factory=list)
+
+
 @contextmanager
-def counted_everywhere() -> Iterator[None]:
+def counted_everywhere() -> Iterator[Counted]:
     """Count beside each plugin that starts meanwhile. At the end all that have ended must have
     handed over the same.
     """
     start, end, add = Plugin.start, ObservationSession._end, Sender.add
     rows_of: dict[Sender, Rows] = {}
     truths: dict[ObservationSession, Beside] = {}
-    ended: list[ObservationSession] = []
+    counted = Counted()
+    ended = counted.ended
 
     async def counted_start(plugin: Plugin, scheduler: Scheduler) -> None:
         before = plugin.session
@@ -90,10 +99,10 @@ def counted_everywhere() -> Iterator[None]:
         patch.setattr(Plugin, "start", counted_start)
         patch.setattr(ObservationSession, "_end", counted_end)
         patch.setattr(Sender, "add", counted_add)
-        yield
+        yield counted
         for session in ended:
             wait_until(session._clear.done, what="all rows")
-            rows = rows_of[session.sender]
+            rows = rows_of.get(session.sender, Rows())
             truths[session].assert_equals(
                 rows.computations.values(), rows.groups.values(), rows.failures.values()
             )

@@ -16,7 +16,7 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_traces import attributes, spans
 
-pytestmark = [pytest.mark.contract, pytest.mark.uncounted("its tasks never run")]
+pytestmark = pytest.mark.contract
 
 MARKER = "marker-of-the-exception"
 

@@ -105,8 +105,9 @@ class Truth(SchedulerPlugin):
         self.runs: list[Run] = []
         self._spent = self._has = Spent()
         self.peak_workers = self.peak_threads = 0
-        #: Actors that were lost with their worker, and tasks that failed as no worker came.
-        self.lost_actors = self.never_given = 0
+        #: Actors that were lost with their worker, tasks that failed as no worker came, and graphs
+        #: that Dask could not make tasks of.
+        self.lost_actors = self.never_given = self.no_tasks = 0
         # Tasks that were asked for and have not ended, and those that have to run once more.
         self._open: set[Any] = set()
         self._again: set[Any] = set()
@@ -226,6 +227,12 @@ class Truth(SchedulerPlugin):
                     self.retried += 1
             if run.outcome != "finished" and run.worker not in self._scheduler.workers:
                 self._lost_with[run.worker] += 1
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Count graphs that Dask could not make tasks of: it logs that, and no task fails."""
+        of_graph = isinstance(msg, dict) and msg.get("action") == "update-graph"
+        if topic == "scheduler" and of_graph and msg.get("status") == "error" and self._is_there():
+            self.no_tasks += 1
 
     def _note_end(self, key: Any, start: str, finish: str) -> None:
         if finish in ("memory", "erred"):
@@ -427,7 +434,8 @@ class Truth(SchedulerPlugin):
         # An actor that is lost may be given to a worker once more before it fails: it depends on
         # Dask's version.
         exceptions, raised = _sum(failures, "count"), self.count("raised") + self.never_given
-        assert raised <= exceptions <= raised + self.lost_actors, ("failures", exceptions, raised)
+        least, most = raised + self.no_tasks, raised + self.no_tasks + self.lost_actors
+        assert least <= exceptions <= most, ("failures", exceptions, least, most)
         assert _sum(groups, "output_bytes") == self.output_bytes(), "bytes of results"
         largest = max((run.nbytes for run in self.runs), default=0)
         for rows in (computations, groups):

@@ -10,6 +10,7 @@ import requests
 from distributed import Client, LocalCluster
 
 import daskscope
+from tests.exporter.everywhere import counted_everywhere
 from tests.gpu import needs_gpu, use_cpu, use_gpu
 from tests.patience import wait_until
 from tests.service_process import ServiceProcess
@@ -25,6 +26,7 @@ ENOUGH = 40.0
 def test_a_gpu_is_unused_where_work_leaves_it_alone_and_only_there(tmp_path: Path) -> None:
     with (
         ServiceProcess(tmp_path / "data") as service,
+        counted_everywhere(),
         LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):

@@ -1,11 +1,14 @@
 """Runs programs in forked copies of a process that has imported Dask: that alone takes seconds.
 
+What they compute is counted beside the plugin; what differs is in the file that the request names.
+
 ``python -m tests.programs.runner`` reads requests, one JSON object a line, and answers each
 with the exit code of its program, in the order in which they end.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
@@ -13,16 +16,22 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 #: Seconds that a program may take.
 DEADLINE = 100.0
 
+_at_last: list[Callable[[], None]] = []
+
 
 def main() -> None:
     """Fork for each request; the copy returns from here as its program ends."""
+    atexit.register(at_last)  # before Dask's own, which closes what the program left open
     import distributed  # noqa: F401
+    import pytest  # noqa: F401
 
     import daskscope.registration  # noqa: F401
 
@@ -54,6 +63,12 @@ def main() -> None:
                 print(json.dumps({"id": name, "code": code}), flush=True)
 
 
+def at_last() -> None:
+    """Do what the copies do after all else."""
+    for do in _at_last:
+        do()
+
+
 def run(request: dict[str, Any]) -> None:
     """Become the program."""
     folder = Path(request["folder"])
@@ -67,6 +82,11 @@ def run(request: dict[str, Any]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     os.environ.update(request["environment"])
+    if "differs" in request:
+        from tests.exporter import counted_preload  # not where there is no plugin
+
+        counted_preload.count()
+        _at_last.append(partial(counted_preload.compare, os.getpid(), request["differs"]))
     sys.argv[:] = [request["program"]]
     sys.path[0] = str(folder)
     runpy.run_path(request["program"], run_name="__main__")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.exporter import counted_preload
 from tests.patience import stretched
 from tests.programs.starts import STARTS
 from tests.programs.test_programs import outcome
@@ -21,6 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("way", STARTS)
 def test_it_runs_as_without_daskscope(refusing: str, way: str, tmp_path: Path) -> None:
     start = STARTS[way]
+    differs = tmp_path / "differs"
     folders = {endpoint: tmp_path / name for endpoint, name in (("", "out"), (refusing, "with"))}
     running = []
     for endpoint, folder in folders.items():
@@ -29,6 +31,7 @@ def test_it_runs_as_without_daskscope(refusing: str, way: str, tmp_path: Path) -
             "ENDPOINT": endpoint,
             "PATHS": os.pathsep.join(sys.path),
             "XDG_STATE_HOME": str(folder / "state"),
+            **(counted_preload.beside(differs) if endpoint else {}),
         }
         running.append((start.begin(folder, environment), folder))
     try:
@@ -39,3 +42,5 @@ def test_it_runs_as_without_daskscope(refusing: str, way: str, tmp_path: Path) -
     without, with_it = ended
     assert without.code == start.code, without.stderr
     assert with_it == without
+    if way not in ("-O", "-OO"):  # in which nothing is asserted
+        counted_preload.assert_equal(differs)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.exporter import counted_preload
 from tests.patience import PATIENCE, slowness
 from tests.service.job_history import Place
 from tests.service_process import ServiceProcess
@@ -69,12 +70,15 @@ class Rounds(Place):
         file.write_text(text)
         values = USUAL | {"name": name} | wanted
         values["seconds"] *= self.slowness
+        differs = self.folder / "differs"
+        differs.unlink(missing_ok=True)
         ended = subprocess.run(
             [sys.executable, file, json.dumps(values)],
             env={
                 **os.environ,
                 "DASK_DASKSCOPE__ENDPOINT": self.service.url,
                 "DASK_DASKSCOPE__TOKEN": self.token,
+                **counted_preload.beside(differs),
             },
             capture_output=True,
             text=True,
@@ -82,6 +86,7 @@ class Rounds(Place):
             check=False,
         )
         assert ended.returncode == 0, ended.stderr
+        counted_preload.assert_equal(differs)
         clusters = self.answer("clusters", limit="1")["items"]
         items = self.answer("computations", cluster=clusters[0]["id"])["items"]
         assert len(items) == values["runs"]

@@ -17,8 +17,9 @@ from distributed import Client, Scheduler, SpecCluster, Worker, wait
 import daskscope
 import daskscope.config  # its defaults must be there before anything is set for a while
 from daskscope import names
+from tests.exporter.everywhere import counted_everywhere
 from tests.patience import wait_until
-from tests.service_process import free_port
+from tests.ports import free_port
 from tests.stack.asking import Shown
 from tests.stack.collector import Collector
 from tests.stack.influxdb import InfluxDB
@@ -78,6 +79,7 @@ def second_cluster(collector: Collector, database: InfluxDB) -> str:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         patch.setenv("LOGNAME", PERSON)
         with (
+            counted_everywhere(),
             SpecCluster(
                 workers={0: {"cls": Worker, "options": options}},
                 scheduler={
