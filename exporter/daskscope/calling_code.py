@@ -11,6 +11,7 @@ So this module reads the same code of the same frames, and runs only Python's st
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import linecache
 import os
@@ -25,6 +26,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import dask.config
+import distributed.utils
 from distributed import Client
 from distributed.client import SourceCode
 
@@ -37,10 +39,14 @@ MAX_PLACES = 100
 MAX_FUNCTIONS = 500
 #: Innermost frames of libraries after which the search for the user's own frames ends.
 MAX_OF_LIBRARIES = 60
+#: Innermost frames of a thread that waits for a task, among which is Dask's own.
+MAX_OF_WAITING = 10
 #: The longest file that is read, in bytes: nobody writes a longer one by hand.
 MAX_FILE = 8 << 20
 #: Stack frames that must be left to read a file.
 FRAMES_TO_READ = 150
+#: The function of Dask's in which a thread waits for a task of an event loop.
+_SYNC = getattr(distributed.utils.sync, "__code__", None)
 #: The file names of code that IPython's magics %time and %timeit run.
 _TIMED = ("<timed exec>", "<timed eval>", "<magic-timeit>")
 #: The file name of all code that is compiled from a string. Since Python 3.13 linecache has the
@@ -106,7 +112,8 @@ class _Places:
         """Return the code of at most ``most`` frames, from ``frame`` outwards; the innermost last.
 
         Frames that Dask's settings ignore are left out. So are innermost frames of a library that
-        calls Dask for the user, unless no user's code calls them.
+        calls Dask for the user, unless no user's code calls them. A library may have a coroutine
+        run on the client's event loop: the code that waits for it calls it.
         """
         if most <= 0:
             return ()
@@ -123,7 +130,13 @@ class _Places:
         stack: list[FrameType] = []
         of_libraries: list[FrameType] = []
         place = [most]
-        while frame is not None and len(stack) < most:
+        has_waiting = False
+        while len(stack) < most:
+            if frame is None:
+                if stack or has_waiting:
+                    break
+                frame, has_waiting = _waiting_for_this_task(), True
+                continue
             code = frame.f_code
             function = functions.get(id(code)) or ignored.look(frame)
             if function[0] is not _IGNORED:
@@ -195,6 +208,29 @@ class _Ignored:
             whose = _OF_LIBRARY if is_of_library(code.co_filename) else _USERS
         self.functions[id(code)] = found = whose, code
         return found
+
+
+def _waiting_for_this_task() -> FrameType | None:
+    """Return the frame that called ``Client.sync``, or the like, to wait in another thread for just
+    the task that runs on this thread's event loop; None if there is none.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None
+    if task is None:
+        return None
+    for waiting in sys._current_frames().values():
+        frame: FrameType | None = waiting
+        for _ in range(MAX_OF_WAITING):
+            if frame is None:
+                break
+            if frame.f_code is _SYNC:
+                if frame.f_locals.get("future") is task:
+                    return frame.f_back
+                break
+            frame = frame.f_back
+    return None
 
 
 def _has_room() -> bool:

@@ -140,6 +140,40 @@ def test_the_users_own_code_goes_before_that_of_a_library_that_calls_for_them(
     assert Path(of_thread[-1].file) == library
 
 
+def test_who_waits_for_a_librarys_coroutine_on_the_clients_event_loop_calls_it(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    outside_pytest: Path,
+) -> None:
+    installed = outside_pytest / "site-packages"
+    installed.mkdir()
+    (installed / "of_coroutines.py").write_text(
+        "import asyncio\n"
+        "async def work(client, value):\n"
+        "    return await client.submit(str, value, pure=False)\n"
+        "async def beside(client, value):\n"
+        "    return await asyncio.create_task(work(client, value))\n"
+        "def fit(client, value, how=work):\n"
+        "    return client.sync(how, client, value)\n"
+    )
+    monkeypatch.syspath_prepend(str(installed))
+    library = importlib.import_module("of_coroutines")
+    register()
+
+    assert library.fit(client, 7) == "7"
+    frames = recorder.computation().frames
+    assert frames is not None
+    assert (frames[-1].file, len(frames)) == (__file__, 1)
+
+    # Nobody waits for just this one: whose it is is not known.
+    assert library.fit(client, 8, library.beside) == "8"
+    other = recorder.computation(lambda row: row.frames and row.frames[-1].file != __file__).frames
+    assert other is not None
+    assert Path(other[-1].file).name == "of_coroutines.py"
+
+
 def test_a_frame_that_is_asked_for_by_its_level_is_that_one(
     client: Client, register: Register
 ) -> None:

@@ -59,6 +59,24 @@ def test_what_lightgbm_computes_is_called_as_the_user_did(titles: Any, client: C
     assert set(wait_until(titles)) == {"model.fit(table, table.sum(axis=1))"}
 
 
+@pytest.mark.slow
+def test_what_xgboost_computes_is_called_as_the_user_did(titles: Any, client: Client) -> None:
+    xgboost = needed("xgboost.dask", "xgboost is not installed")
+    table = da.random.default_rng(0).random((200, 4), chunks=(100, 4))
+    data = xgboost.DaskDMatrix(client, table, table.sum(axis=1))
+    found = xgboost.train(client, {"max_depth": 2, "nthread": 1}, data, num_boost_round=2)
+    result = xgboost.predict(client, found, data).compute()
+    assert result.shape == (200,)
+    lines = {
+        "data = xgboost.DaskDMatrix(client, table, table.sum(axis=1))",
+        'found = xgboost.train(client, {"max_depth": 2, "nthread": 1}, data, num_boost_round=2)',
+        "result = xgboost.predict(client, found, data).compute()",
+    }
+    # What it computes is submitted by coroutines of its own, on the client's event loop.
+    wait_until(lambda: set(titles()) >= lines, what=titles)
+    assert set(titles()) == lines
+
+
 def test_what_joblib_computes_in_a_thread_of_its_own_is_called_by_its_tasks(titles: Any) -> None:
     with joblib.parallel_config("dask"):
         found = joblib.Parallel()(joblib.delayed(square)(number) for number in range(8))
