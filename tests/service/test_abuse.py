@@ -266,6 +266,7 @@ def test_one_address_may_send_a_thousand_bodies_at_a_time(
     wait_until(is_full, what="a refusal")
     refused = sign_in("127.0.0.1")
     assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+    assert refused.headers["Cache-Control"] == "private, no-store"
     assert b"of your address" in refused.read()
 
     # What has no body is answered there, too, and other addresses are as free as ever.

@@ -333,6 +333,9 @@ def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
         lambda: by_api("PUT", f"{api}{member}", {"role": "viewer"}),
         lambda: by_api("DELETE", f"{api}{member}"),
         lambda: by_api("PUT", f"{url}/api/v1/retention", {"days": {}}),
+        lambda: by_page("/settings/tokens/revoke", {"which": "all"}),
+        lambda: by_api("DELETE", f"{url}/api/v1/tokens"),
+        lambda: by_api("DELETE", f"{url}/api/v1/tokens?user={other.name}"),
     )
     age(shared_service, browser, created_at=2 * 3600.0)
     for act in acts:
@@ -345,7 +348,9 @@ def test_what_gives_rights_or_removes_for_good_needs_a_fresh_sign_in(
     assert "With a token" not in page  # which may do none of it
     assert tokens.list_in(shared_service.engine, workspace) == []
     assert users.roles_of(shared_service.engine, other.id) == {workspace: "owner"}
-    # What ends no later than a session, or only sends a notice, is done.
+    # What ends no later than a session, is one's own, or only sends a notice, is done.
+    assert by_page("/settings/tokens/revoke", {"which": "mine"}).ok
+    assert by_api("DELETE", f"{url}/api/v1/tokens?user={owner.name}").ok
     assert by_page("/settings/tokens", {"scope": "read", "days": "30"}).ok
     made = by_api("POST", f"{url}/api/v1/policies", {"name": "n", "after": 60, "action": "notice"})
     assert made.ok

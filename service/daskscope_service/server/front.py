@@ -50,6 +50,12 @@ _DIGITS = 18
 #: Paths without a body, which are always answered soon.
 _ALIVE, _READY = "/healthz", "/readyz"
 
+_OF_REFUSALS = [
+    ("Content-Type", problems.CONTENT_TYPE),
+    ("Cache-Control", "private, no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+]
+
 #: Who takes turns: an address, or a network of IPv6, because one person has all of it.
 _who = lru_cache(maxsize=4096)(network)
 
@@ -285,5 +291,5 @@ def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
 
 def _refusal(problem: Problem) -> Answer:
     """Return the answer to a request that is refused without a thread."""
-    kind = ("Content-Type", problems.CONTENT_TYPE)
-    return problem.status, [kind, *problem.headers.items()], problems.document(problem, None)
+    headers = [*_OF_REFUSALS, *problem.headers.items()]
+    return problem.status, headers, problems.document(problem, None)

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from daskscope import api_types as types
 from daskscope_service.accounts import tokens, users
-from daskscope_service.accounts.access import check_fresh_for_token, require_role
+from daskscope_service.accounts.access import check_fresh, check_fresh_for_token, require_role
 from daskscope_service.accounts.caller import (
     Caller,
     Label,
@@ -105,6 +105,8 @@ def revoke_tokens() -> Item:
         raise Problem(
             403, "Only an owner may revoke tokens of others; ?user= accepts your own name."
         )
+    if whose is None or whose != caller.user:
+        check_fresh()
     if name is not None and whose is None:
         return {"revoked": 0}  # as for a user without tokens: reveal no accounts
     revoked = tokens.revoke_all(

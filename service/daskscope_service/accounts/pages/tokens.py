@@ -90,6 +90,7 @@ def revoke_tokens() -> ResponseReturnValue:
     if which == "mine" and caller.user is not None:
         user = caller.user
     elif which == "all" and caller.role == "owner":
+        access.check_fresh()
         user = None
     else:
         raise Problem(403, "You may revoke your own tokens; an owner may revoke all.")
