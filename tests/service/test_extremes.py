@@ -332,7 +332,7 @@ def work(engine: Engine, series: SeriesStore) -> None:
         with engine.connect() as connection:
             return not [*connection.execute(due), *connection.execute(jobs)]
 
-    assert wait_until(is_done)
+    assert wait_until(is_done, what="the end of what is due", seconds=240)
     sum_up(engine)
     with engine.connect() as connection:
         workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
