@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Self
+
+from tests.exporter import counted_preload
 
 #: Seconds that one round of its work takes at most.
 ONE_ROUND = 150
@@ -23,7 +26,8 @@ _DEMO = "from daskscope_service.cli.main import main; main()"
 class DemoProcess:
     """The demo, from its line of JSON on until it is ended. Use it in a with-statement.
 
-    ``url`` and ``token`` are those of its service; ``sign_in_link`` is what it shows a person.
+    ``url`` and ``token`` are those of its service; ``sign_in_link`` is what it shows a person. What
+    its cluster does is counted beside the plugin, with what ``differs`` in a file at its end.
     """
 
     def __init__(self, *options: str, program: str = _DEMO) -> None:
@@ -33,8 +37,11 @@ class DemoProcess:
     def __enter__(self) -> Self:
         # Append: the process shares the place at which this one reads.
         self._shown = tempfile.TemporaryFile("a+", encoding="utf-8")
+        self._folder = tempfile.TemporaryDirectory()
+        self.differs = Path(self._folder.name, "differs")
         self._process = subprocess.Popen(
             self._command,
+            env={**os.environ, **counted_preload.beside(self.differs)},
             stdout=subprocess.PIPE,
             stderr=self._shown,
             text=True,
@@ -55,6 +62,9 @@ class DemoProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._shown.close()
+        with self._folder:
+            if self.differs.exists():
+                counted_preload.assert_equal(self.differs)
 
     @property
     def sign_in_link(self) -> str:

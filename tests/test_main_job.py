@@ -18,6 +18,7 @@ import daskscope
 from daskscope import names
 from daskscope.plugin import NAME
 from tests.demo_process import ONE_ROUND, DemoProcess
+from tests.exporter import counted_preload
 from tests.exporter.truth import Truth
 from tests.patience import wait_until
 from tests.ports import free_port
@@ -231,6 +232,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
         code, errors = demo.press_ctrl_c()
         assert code == 0, errors
         assert "Traceback" not in errors
+        counted_preload.assert_equal(demo.differs)
         with pytest.raises(requests.ConnectionError):
             requests.get(demo.url, timeout=5)
         wait_until(lambda: not demo.alive())

@@ -15,6 +15,7 @@ from distributed.core import Status
 import daskscope
 import daskscope.config  # its defaults must be there before one test's settings come and go
 from daskscope_service.accounts import audit
+from tests.exporter.everywhere import counted_everywhere
 from tests.patience import wait_for_file, wait_until
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
@@ -42,9 +43,12 @@ def configured(service: ServiceProcess) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def cluster(configured: dict[str, Any]) -> Iterator[LocalCluster]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=False
-    ) as cluster:
+    with (
+        counted_everywhere(),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=False
+        ) as cluster,
+    ):
         yield cluster
 
 
