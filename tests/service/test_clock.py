@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 from sqlalchemy import Engine, select
 
 from daskscope_service.accounts import login_rate_limit
-from daskscope_service.accounts.login_rate_limit import FOR_NAME, WINDOW, TooMany
+from daskscope_service.accounts.login_rate_limit import FOR_NAME, WINDOW, TooManyAttempts
 from daskscope_service.costs import usage_sums
 from daskscope_service.db import schema
-from daskscope_service.db.clock import repair
+from daskscope_service.db.clock import Jumps, repair
 from daskscope_service.db.engine import writing
 from daskscope_service.periodic import Lease
+from daskscope_service.retention.rounds import removal
+from daskscope_service.service_metrics import ServiceMetrics
+from tests.patience import PATIENCE
 from tests.service.test_retention import put
 
 YEAR, DAY = 365 * 86_400.0, 86_400.0
@@ -60,7 +64,7 @@ def test_what_a_wrong_clock_planned_waits_no_longer(
     assert repair(engine)
     late = time.time() + 1
     assert all(one < late for one in times(engine, "lease", "notification_target", "computation"))
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(TooManyAttempts) as refused:
         login_rate_limit.begin(engine, "ada", "192.0.2.1", kind="name")
     assert refused.value.until < late + WINDOW
     with engine.connect() as connection:
@@ -77,3 +81,50 @@ def test_what_is_planned_by_a_right_clock_stays(engine: Engine) -> None:
     before = times(engine, "lease", "notification_target", "job")
     assert repair(engine) == 0
     assert times(engine, "lease", "notification_target", "job") == before
+
+
+def test_after_the_clock_jumped_ahead_nothing_is_removed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(engine, schema.event, at=time.time() - 3600)
+    looked = threading.Event()
+    recent = Jumps.is_recent
+
+    def look(jumps: Jumps) -> bool:
+        try:
+            return recent(jumps)
+        finally:
+            looked.set()
+
+    monkeypatch.setattr(Jumps, "is_recent", look)
+    right = time.time
+    task = removal(engine, interval=0.1, instruments=ServiceMetrics())
+    monkeypatch.setattr(time, "time", lambda: right() + YEAR)
+    try:
+        looked.clear()
+        assert looked.wait(PATIENCE)
+    finally:
+        task.close()
+    with engine.connect() as connection:
+        assert connection.execute(select(schema.event.c.id)).first() is not None
+
+
+def test_a_jump_ahead_counts_for_a_day_or_until_the_clock_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, uptime = 1e9, 1e5
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: uptime)
+    jumps = Jumps()
+    now, uptime = now + 3600, uptime + 3600
+    assert not jumps.is_recent()
+    now += YEAR
+    assert jumps.is_recent()
+    now -= YEAR
+    assert not jumps.is_recent()
+    now += YEAR
+    assert jumps.is_recent()
+    now, uptime = now + DAY - 1, uptime + DAY - 1
+    assert jumps.is_recent()
+    now, uptime = now + 2, uptime + 2
+    assert not jumps.is_recent()

@@ -1,4 +1,4 @@
-"""Repairs what was stored while the machine's clock was far ahead.
+"""Notices a clock that jumps far ahead, and repairs what was stored while it was wrong.
 
 A machine may start with a clock that is a year ahead, until the network sets it right. Work that
 was planned meanwhile, or noted as done, would then wait for a year: nothing old would be removed,
@@ -32,7 +32,38 @@ _OF_WORKSPACE = (
     *(schema.computation.c.judge_at, schema.computation.c.job_due_at, schema.job.c.due_at),
 )
 
+#: A clock that runs from the machine's start and never jumps. It goes on while the machine sleeps,
+#: where the system has such a clock.
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 logger = logging.getLogger(__name__)
+
+
+class Jumps:
+    """Tells of jumps of the clock by more than a day, since this was made."""
+
+    def __init__(self) -> None:
+        self._started_at = self._start()
+        self._until = 0.0
+
+    def is_recent(self) -> bool:
+        """Return whether the clock has jumped ahead within a day, and not back again."""
+        start, before = self._start(), self._started_at
+        if abs(start - before) > _DAY:
+            self._started_at = start
+            self._until = 0.0
+            if start > before:
+                self._until = time.clock_gettime(_UPTIME) + _DAY
+                logger.warning(
+                    "the clock has jumped ahead by %d days: nothing is removed because of its age "
+                    "for a day, unless the clock is set back",
+                    (start - before) // _DAY,
+                )
+        return time.clock_gettime(_UPTIME) < self._until
+
+    def _start(self) -> float:
+        """Return when the machine started, by what its clock says now."""
+        return time.time() - time.clock_gettime(_UPTIME)
 
 
 def repair(engine: Engine) -> int:

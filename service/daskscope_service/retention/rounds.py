@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy import Engine
 
+from daskscope_service.db.clock import Jumps
 from daskscope_service.db.space import give_back, unused_pages
 from daskscope_service.periodic import Lease, PeriodicTask, SomeFailed, Stopped, in_each
 from daskscope_service.retention.expiry import age, workspaces
@@ -107,9 +108,11 @@ def next_round(engine: Engine, interval: float, now: float) -> float | None:
 
 def removal(engine: Engine, *, interval: float, instruments: ServiceMetrics) -> PeriodicTask:
     """Start the task that does a round every ``interval`` seconds; it does none if that is 0."""
-    lease, ended = Lease(engine, WORK), threading.Event()
+    lease, ended, jumps = Lease(engine, WORK), threading.Event(), Jumps()
 
     def work() -> None:
+        if jumps.is_recent():
+            raise Stopped
         try:
             _counted_round(engine, lease, Throttle(_SHARE, ended), instruments)
         except Stopped:
