@@ -15,7 +15,7 @@ from daskscope_service.insight.time import ACTIVITIES
 from daskscope_service.insight.wording import file_name
 from daskscope_service.pages.bars import state_bar
 from daskscope_service.pages.graph import MOST_NODES, layout
-from daskscope_service.pages.waterfall import Bar, Row, Run
+from daskscope_service.pages.waterfall import Bar, DrawnRun, GroupRow
 from daskscope_service.queries.cluster_filter import is_tag, tag_filter
 from daskscope_service.telemetry.store import SeriesLine, rate
 from daskscope_service.web.menus import main_menu
@@ -81,8 +81,8 @@ def test_the_waterfall_says_which_task_runs_it_draws(
     sampled: int | None, drawn: int, words: str
 ) -> None:
     bar = Bar(0.0, 100.0, "done", "0 s", "1 s")
-    run = Run(bar, "done", "tcp://w", "")
-    row = Row("sum", "sum", "done", bar, 3, sampled, (run,) * drawn, died=False)
+    run = DrawnRun(bar, "done", "tcp://w", "")
+    row = GroupRow("sum", "sum", "done", bar, 3, sampled, (run,) * drawn, died=False)
     assert words in row.shown
 
 

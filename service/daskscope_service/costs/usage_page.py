@@ -71,7 +71,7 @@ _NOTHING = Cell("·", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UserRow:
     """One user. ``cells`` begin with the newest week."""
 
     user: str
@@ -103,7 +103,7 @@ def people() -> ResponseReturnValue:
     sums = {user: total(each) for user, each in users.items()}
     order = sorted(sums, key=lambda user: (-(measure.amount(sums[user]) or 0.0), user))
     rows = [
-        Row(user, [_cell(measure, one, highest) for one in reversed(users[user])], sums[user])
+        UserRow(user, [_cell(measure, one, highest) for one in reversed(users[user])], sums[user])
         for user in order[:MOST_SHOWN]
     ]
     return render_template(

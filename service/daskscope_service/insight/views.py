@@ -13,7 +13,7 @@ from daskscope_service.db.row_types import ClusterRow, ComputationRow, ListedClu
 from daskscope_service.db.row_values import Row
 
 
-class ClusterState(ListedClusterRow, frozen=True):
+class JudgedCluster(ListedClusterRow, frozen=True):
     """A cluster with its verdict, and with its prices or those that hold in its workspace."""
 
     status: str
@@ -22,13 +22,13 @@ class ClusterState(ListedClusterRow, frozen=True):
     price_source: str | None
 
 
-class ClusterInQuestion(ClusterState, frozen=True):
+class ClusterInQuestion(JudgedCluster, frozen=True):
     """A running or silent cluster, with how many workers it lost in the last day."""
 
     losses: int
 
 
-class ListedCluster(ClusterState, frozen=True):
+class ListedCluster(JudgedCluster, frozen=True):
     """A cluster in a list of many: with how much happened on it, and what is named first of it."""
 
     computations: int

@@ -39,7 +39,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DrawnRun:
     """One run of a task. ``exception`` is the type of what it raised; "" where that is unknown."""
 
     bar: Bar
@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GroupRow:
     """A task group. ``ended`` counts its task runs that ended, ``sampled`` those of them that have
     a span: None where its own span is not known. ``died``: all its runs ended with their workers.
     """
@@ -60,7 +60,7 @@ class Row:
     bar: Bar
     ended: int
     sampled: int | None
-    runs: tuple[Run, ...]
+    runs: tuple[DrawnRun, ...]
     died: bool = False
 
     @property
@@ -88,7 +88,7 @@ class Waterfall:
     """
 
     whole: Bar
-    rows: list[Row]
+    rows: list[GroupRow]
     ticks: list[tuple[float, str]]
     others: int
     waiting: int
@@ -218,11 +218,11 @@ def _chosen(by_group: Mapping[str, Sequence[Span]]) -> dict[str, list[Span]]:
     return chosen
 
 
-def _row(axis: _Axis, group: Item, own: Span | None, runs: Sequence[Span]) -> Row:
+def _row(axis: _Axis, group: Item, own: Span | None, runs: Sequence[Span]) -> GroupRow:
     word, colour = state_of(group)
     sampled = None if own is None else (own.attributes or {}).get(names.TASK_GROUP_SAMPLED)
     stopped_at = group["stopped_at"]
-    return Row(
+    return GroupRow(
         name=group["name"],
         prefix=group["prefix"],
         word=word,
@@ -238,12 +238,12 @@ def _row(axis: _Axis, group: Item, own: Span | None, runs: Sequence[Span]) -> Ro
     )
 
 
-def _run(axis: _Axis, span: Span) -> Run:
+def _run(axis: _Axis, span: Span) -> DrawnRun:
     known = span.attributes or {}
     outcome = str(
         known.get(names.TASK_OUTCOME) or ("erred" if span.status == "error" else "finished")
     )
-    return Run(
+    return DrawnRun(
         bar=axis.bar(span.started_at, span.stopped_at, _OUTCOMES.get(outcome, "released")),
         outcome=outcome,
         worker=str(known.get(names.WORKER_ADDRESS, "")),

@@ -86,7 +86,7 @@ def cluster_views(scope: Scope, rows: list[Item], kind: type[Cluster]) -> list[C
 
 
 def judged(scope: Scope, rows: Iterable[Item]) -> list[Item]:
-    """Return ``rows`` of clusters with the fields of a :class:`ClusterState`."""
+    """Return ``rows`` of clusters with the fields of a :class:`JudgedCluster`."""
     found = []
     for row in price_clusters(scope, rows):
         verdict = cluster_verdict(row, scope.now, scope.silent_after)

@@ -8,7 +8,7 @@ from typing import Any
 from daskscope_service.db.schema import code, computation, task_group
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.jobs.changes import LEAST_RUNS
-from daskscope_service.insight.jobs.comparison import Run, compare
+from daskscope_service.insight.jobs.comparison import ComparedRun, compare
 from daskscope_service.insight.jobs.summary import summed_up
 from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
@@ -59,7 +59,7 @@ def _spread(scope: Scope, a: JobRun, b: JobRun) -> float | None:
     return summary.spread if summary.passed >= LEAST_RUNS else None
 
 
-def _run(scope: Scope, row: JobRun) -> Run:
+def _run(scope: Scope, row: JobRun) -> ComparedRun:
     query = scope.select(task_group, *(task_group.c[name] for name in _OF_GROUP)).where(
         task_group.c.cluster == row.cluster, task_group.c.computation == row.id
     )
@@ -70,4 +70,4 @@ def _run(scope: Scope, row: JobRun) -> Run:
         one["hash"]: one["text"]
         for one in scope.items(scope.select(code).where(code.c.hash.in_(hashes)))
     }
-    return Run(row, groups, [(frame["file"], texts.get(frame["code"])) for frame in frames])
+    return ComparedRun(row, groups, [(frame["file"], texts.get(frame["code"])) for frame in frames])

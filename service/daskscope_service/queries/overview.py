@@ -33,12 +33,12 @@ from daskscope_service.insight.attention import (
     MEMORY_OVER,
 )
 from daskscope_service.insight.findings.failures import KILLED_WORKER
-from daskscope_service.insight.views import ClusterInQuestion, ClusterState
+from daskscope_service.insight.views import ClusterInQuestion, JudgedCluster
 from daskscope_service.queries.causes import among
 from daskscope_service.queries.cluster_filter import is_silent
 from daskscope_service.queries.clusters import judged
 
-_OF_CLUSTER = columns_in(cluster, ClusterState)
+_OF_CLUSTER = columns_in(cluster, JudgedCluster)
 
 #: Fingerprints that are looked for with one statement.
 _LOOKS = 50
@@ -57,7 +57,7 @@ _MOST_COUNTED = 100_000
 MOST_LOOKED_AT = 200
 
 
-def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[ClusterState]]:
+def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[JudgedCluster]]:
     """Return counts of all that runs, and the newest of it."""
     runs = (cluster.c.stopped_at.is_(None), not_(is_silent(scope)))
     counts = scope.items(
@@ -75,7 +75,7 @@ def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[ClusterState]
         .order_by(cluster.c.started_at.desc(), cluster.c.id.desc())
         .limit(limit)
     )
-    return counts, [ClusterState.of(row) for row in judged(scope, newest)]
+    return counts, [JudgedCluster.of(row) for row in judged(scope, newest)]
 
 
 def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:

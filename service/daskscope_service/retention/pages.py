@@ -34,7 +34,7 @@ _ROWS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KindRow:
     """A kind: the text of its field, what is ``wrong`` with it, and what is removed, in words."""
 
     kind: Kind
@@ -116,7 +116,7 @@ def _page(fields: dict[str, str], wrong: dict[str, str] | None = None) -> tuple[
         now=now,
         next_at=next_at,
         rows=[
-            Row(
+            KindRow(
                 kind,
                 fields.get(kind.name, ""),
                 policy.in_words(kept[kind.name]),

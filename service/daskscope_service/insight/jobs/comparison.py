@@ -48,7 +48,7 @@ _SAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ComparedRun:
     """A run to compare: its row, of :mod:`~daskscope_service.queries.job_runs`, and its groups.
 
     ``code`` are the texts of its frames by their files, None of which is not stored.
@@ -100,7 +100,7 @@ class Comparison:
     groups: Sequence[GroupPair]
 
 
-def compare(a: Run, b: Run, usual_spread: float | None = None) -> Comparison:
+def compare(a: ComparedRun, b: ComparedRun, usual_spread: float | None = None) -> Comparison:
     """Compare two runs. ``usual_spread``: what runs of their job vary by, as a share."""
     seconds = b.row["duration"] - a.row["duration"]
     shares = [_LEAST_SHARE, _TIMES_USUAL * (usual_spread or 0.0)]
@@ -120,7 +120,7 @@ def compare(a: Run, b: Run, usual_spread: float | None = None) -> Comparison:
     )
 
 
-def _spent(run: Run) -> Spent:
+def _spent(run: ComparedRun) -> Spent:
     row, work = run.row, dict[str, Work]()
     for group in run.groups:
         one = work.get(group["prefix"], Work(0, 0, 0.0))
@@ -148,7 +148,12 @@ def _spent(run: Run) -> Spent:
 
 
 def _sentence(
-    a: Run, b: Run, found: Sequence[Part], candidates: Sequence[Difference], *, differs: bool
+    a: ComparedRun,
+    b: ComparedRun,
+    found: Sequence[Part],
+    candidates: Sequence[Difference],
+    *,
+    differs: bool,
 ) -> str:
     before, after = a.row["duration"], b.row["duration"]
     for which, run in (("first", a), ("second", b)):
@@ -206,7 +211,7 @@ def _says(part: Part) -> str:
 # --- what differs ---------------------------------------------------------------------------------
 
 
-def _candidates(a: Run, b: Run, groups: Sequence[GroupPair]) -> list[Difference]:
+def _candidates(a: ComparedRun, b: ComparedRun, groups: Sequence[GroupPair]) -> list[Difference]:
     """Return what changed beside the time, what is said first first."""
     one, other = a.row["on"], b.row["on"]
     found = [*differences.versions(one, other), *_changed_code(a, b), *_workers(a, b)]
@@ -217,14 +222,14 @@ def _candidates(a: Run, b: Run, groups: Sequence[GroupPair]) -> list[Difference]
     return [*found, *_shape(groups)]
 
 
-def _changed_code(a: Run, b: Run) -> list[Difference]:
+def _changed_code(a: ComparedRun, b: ComparedRun) -> list[Difference]:
     if not differences.code_changed(a.row, b.row):
         return []
     files = [file_name(frame["file"]) for frame in b.row["frames"] or []]
     return [Difference("code", files[-1], None, None)]
 
 
-def _workers(a: Run, b: Run) -> list[Difference]:
+def _workers(a: ComparedRun, b: ComparedRun) -> list[Difference]:
     found = []
     one, other = a.row["workers"], b.row["workers"]
     if one is not None and other is not None and one != other:
