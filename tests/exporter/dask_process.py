@@ -72,25 +72,31 @@ def dask_process(
 
 @contextmanager
 def scheduler_process(
-    *options: str, port: str = "", python: str | None = None, **environment: str
+    *options: str,
+    port: str = "",
+    python: str | None = None,
+    no_plugin: str = "",
+    **environment: str,
 ) -> Iterator[SchedulerProcess]:
     """Run ``dask scheduler`` on a ``port``, by default a free one, with further ``options``.
 
     What runs there is counted beside its plugins, unless it is an interpreter of its own, or is
-    killed. One that preloads daskscope must have been counted, if it has ended as it should.
+    killed. One that preloads daskscope must have been counted, if it has ended as it should, unless
+    ``no_plugin`` says why none starts in it.
     """
     port = port or str(free_port())
     where = ["--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0"]
     with TemporaryDirectory() as folder:
         differs = Path(folder, "differs")
         counted = not python and "PYTHONPATH" not in environment
+        has_plugin = "daskscope" in options and not no_plugin
         if counted:
             # The first, so that it is there before daskscope is.
             where += ["--preload", counted_preload.__name__]
             environment[counted_preload.FILE] = str(differs)
         with dask_process("scheduler", *where, *options, python=python, **environment) as process:
             yield SchedulerProcess(f"tcp://127.0.0.1:{port}", process)
-        if differs.exists() or (counted and "daskscope" in options and process.returncode == 0):
+        if differs.exists() or (counted and has_plugin and process.returncode == 0):
             counted_preload.assert_equal(differs)
 
 

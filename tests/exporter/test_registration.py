@@ -396,6 +396,7 @@ def test_a_client_without_a_token_joins_a_preloaded_scheduler(
 def test_a_preload_with_wrong_settings_leaves_a_scheduler_that_runs() -> None:
     with scheduler_process(
         *("--preload", "daskscope", "--daskscope-interval", "often"),
+        no_plugin="its settings are wrong",
         DASK_DASKSCOPE__TOKEN=TOKEN,
     ) as scheduler:
         with Client(scheduler.address, timeout=START_PATIENCE) as client:
