@@ -40,6 +40,7 @@ from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import due_notices
 from daskscope_service.periodic import Lease
 from daskscope_service.queries.cluster_filter import SORTS
+from daskscope_service.queries.computation_filter import STATUSES
 from daskscope_service.retention.rounds import run_round
 from daskscope_service.retention.throttle import Throttle
 from daskscope_service.services import services
@@ -54,6 +55,7 @@ from tests.service.beats import (
     make_failure,
     make_profile,
     make_status,
+    make_task_group,
 )
 from tests.service.conftest import NewDatabase
 from tests.service.extreme_telemetry import telemetry
@@ -355,6 +357,33 @@ def test_times_of_next_to_nothing_leave_each_order_of_the_clusters(app: Flask) -
         client = sent(app, make_beat(make_cluster(id), status=status), bodies={})
         for order in SORTS:
             assert client.get(f"/clusters?sort={order}").status_code == 200, order
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e12])
+def test_counts_and_times_of_any_size_leave_each_list_of_the_computations(
+    app: Flask, seconds: float
+) -> None:
+    counts = {
+        "tasks": MAX_COUNT,
+        "completed": MAX_COUNT,
+        "erred": MAX_COUNT,
+        "cancelled": MAX_COUNT,
+    }
+    states = dict.fromkeys(("memory", "erred", "released", "forgotten"), MAX_COUNT)
+    for id, stopped_at in zip(CLUSTERS, (None, 1_800_000_000.0), strict=False):
+        beat = make_beat(
+            make_cluster(id),
+            status=make_status(stopped_at=stopped_at),
+            computations=[make_computation(f"{id}-c", frames=(), states=states, **counts)],
+            task_groups=[
+                make_task_group(f"{id}-c", name, prefix="load", seconds={"compute": seconds})
+                for name in ("load-1", "load-2")
+            ],
+        )
+        client = sent(app, beat, bodies={})
+    for chosen in ("sort=status", *(f"status={one}" for one in STATUSES)):
+        assert client.get(f"/computations?{chosen}").status_code == 200, chosen
+    assert "tasks of load" in client.get("/computations").text
 
 
 @pytest.mark.parametrize(

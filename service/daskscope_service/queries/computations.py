@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from msgspec import structs
-from sqlalchemy import ColumnElement, Select, and_, func
+from sqlalchemy import ColumnElement, Select, and_, case, func
 
 from daskscope import protocol
 from daskscope_service.db.last_entry import last_entry
@@ -242,7 +242,9 @@ def _titles(
 def _titles_by_tasks(scope: Scope, computations: list[Subject]) -> dict[Subject, str]:
     """Return titles that name the tasks, for those of ``computations`` that have any."""
     key = (task_group.c.cluster, task_group.c.computation)
-    computing = func.coalesce(func.sum(task_group.c.seconds["compute"].as_float()), 0.0)
+    took = task_group.c.seconds["compute"].as_float()
+    # In PostgreSQL, a sum of what was stored before there were bounds may be an error.
+    computing = func.sum(case((took.between(1e-9, 1e15), took), else_=0.0))
     query = (
         among(scope.select(task_group, *key, task_group.c.prefix), key, computations)
         .group_by(*key, task_group.c.prefix)
