@@ -288,11 +288,6 @@ class Settings:
                 )
 
     @property
-    def oidc_secret(self) -> str:
-        """The secret that the provider assigned to this service; "" for a client without one."""
-        return self.oidc_client_secret
-
-    @property
     def database(self) -> str:
         """The SQLAlchemy address in force."""
         return self.database_url or f"sqlite:///{self.data_dir / 'daskscope.db'}"

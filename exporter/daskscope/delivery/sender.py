@@ -229,7 +229,7 @@ class Sender:
         """Return the service's answer, or the reason why there is none."""
         endpoint = self._settings.endpoint
         try:
-            return self._session.post(
+            response: requests.Response = self._session.post(
                 f"{endpoint}/api/v1/heartbeats",
                 data=body,
                 timeout=LAST_TIMEOUT if self._pending.ended else TIMEOUT,
@@ -238,6 +238,7 @@ class Sender:
         except Exception as error:  # nothing was delivered
             contain(error)
             return unreachable(endpoint, error)
+        return response
 
     def _refused(self, response: requests.Response) -> bool:
         problem = refused(self._settings.endpoint, response)

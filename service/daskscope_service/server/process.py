@@ -100,7 +100,6 @@ def check(settings: Settings) -> None:
         )
     if settings.oidc_issuer:
         _check_issuer(settings.oidc_issuer)
-    _ = settings.oidc_secret  # raises if its file cannot be read
     _try_address(settings, addresses[0])
 
 

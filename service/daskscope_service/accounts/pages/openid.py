@@ -42,7 +42,7 @@ def make_provider(settings: Settings) -> Provider | None:
     return Provider(
         settings.oidc_issuer,
         settings.oidc_client_id,
-        settings.oidc_secret,
+        settings.oidc_client_secret,
         f"{settings.url}{_PATH}/callback",
         at_once=max(1, settings.threads // 2),  # the others answer other requests meanwhile
     )
