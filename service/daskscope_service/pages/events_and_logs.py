@@ -11,6 +11,7 @@ from daskscope import names
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import cluster_of
+from daskscope_service.queries.computations import titles_of
 from daskscope_service.queries.events import find_events
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
 from daskscope_service.queries.scan_filter import Sifted
@@ -55,8 +56,12 @@ def logs() -> ResponseReturnValue:
         except Unavailable as error:
             page, no_logs = Sifted([], None), str(error)
         cluster = cluster_of(scope, which)
+        titles = {}
+        if cluster is not None and sought.computation:
+            titles = titles_of(scope, cluster.id, [sought.computation])
     return render_template(
         "logs.html",
+        title=titles.get(sought.computation or "", "one computation"),
         now=time.time(),
         page=page,
         no_logs=no_logs,
