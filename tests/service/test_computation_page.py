@@ -363,9 +363,10 @@ def test_a_computations_own_records_are_on_its_page_and_behind_its_link(
     link = re.search(r'href="(/logs\?computation=erred[^"]*)"', page)
     assert link is not None
     listed = get(link[1].replace("&amp;", "&"))
-    [title] = re.findall(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
-    [chosen] = re.findall(r'value="erred" checked>(.*?)</label>', listed, re.DOTALL)
-    assert words(chosen).removeprefix("Only of ") in words(title)
+    [title] = re.findall(r"<h1[^>]*>.*<code>(.*?)</code>", page, re.DOTALL)
+    [chosen] = re.findall(r'value="erred" checked>\s*<span>Only of (.*?)</span>', listed)
+    assert re.search(r'name="since" value="\d{4}-\d\d-\d\dT\d\d:\d\d', listed)
+    assert chosen == title
     assert 'value="erred" checked' not in get("/logs")
     assert sorted(set(re.findall(r"record \d of \w+", listed))) == [
         "record 0 of erred",

@@ -47,6 +47,11 @@ def iso(time: float) -> str:
     return moment(time).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def entered(time: float) -> str:
+    """Return seconds since the Unix epoch as people enter them: ``2026-01-31T12:00:00.5``, UTC."""
+    return f"{moment(time):%Y-%m-%dT%H:%M:%S.%f}".rstrip("0").rstrip(".")
+
+
 def exact(time: float) -> str:
     """Return seconds since the Unix epoch as ``2026-01-31 12:00:00 UTC``."""
     return moment(time).strftime("%Y-%m-%d %H:%M:%S UTC") if 0 <= time < _LAST else _NO_TIME
@@ -108,7 +113,7 @@ def install(blueprint: Blueprint) -> None:
     """Give the filters to the templates of the application that gets ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, estimate, percent, plural),
-        *(iso, exact, day, ago, middle, breakable, own_frames),
+        *(iso, entered, exact, day, ago, middle, breakable, own_frames),
         *(in_words, saving_in_words),
     )
     for function in functions:
