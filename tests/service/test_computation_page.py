@@ -363,7 +363,7 @@ def test_a_computations_own_records_are_on_its_page_and_behind_its_link(
     link = re.search(r'href="(/logs\?computation=erred[^"]*)"', page)
     assert link is not None
     listed = get(link[1].replace("&amp;", "&"))
-    [title] = re.findall(r"<h1[^>]*>.*<code>(.*?)</code>", page, re.DOTALL)
+    [title] = re.findall(r"<h1[^>]*>[^/]*</span>\s*<code>(.*?)</code>", page)
     [chosen] = re.findall(r'value="erred" checked>\s*<span>Only of (.*?)</span>', listed)
     assert re.search(r'name="since" value="\d{4}-\d\d-\d\dT\d\d:\d\d', listed)
     assert chosen == title
