@@ -7,8 +7,17 @@ import os, sys, warnings
 import logging as _logging
 from distributed import Client
 # What Dask says as connections break at the end is another thing each time.
-for _name in ("distributed", "asyncio", "tornado"):
-    _logging.getLogger(_name).setLevel(_logging.CRITICAL + 1)
+_logging.getLogger("distributed").setLevel(_logging.CRITICAL + 1)
+def _is_daskscopes(record):
+    step = record.exc_info[2] if record.exc_info else None
+    while step is not None:
+        if str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] == "daskscope":
+            return True
+        step = step.tb_next
+    return False
+# Event loops say what failed on them: that must be nothing of daskscope's.
+for _name in ("asyncio", "tornado.application", "tornado.general"):
+    _logging.getLogger(_name).addFilter(_is_daskscopes)
 def register(client):
     if os.environ.get("ENDPOINT"):
         import daskscope

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from daskscope.containment import INTERNAL_ERROR
 from tests.exporter import counted_preload
 from tests.exporter.recorder import Recorder
 from tests.programs import local, preludes, users
@@ -132,9 +133,12 @@ def hanging() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def answering() -> Iterator[str]:
-    """The address of a service that is."""
+    """The address of a service that is, to which no error of daskscope's own may be reported."""
     with Recorder() as recorder:
         yield recorder.url
+        drops = [beat.drops for beat in recorder.beats()]
+    assert drops
+    assert [one for one in drops if INTERNAL_ERROR in one] == []
 
 
 def outcome(code: int, folder: Path) -> Outcome:

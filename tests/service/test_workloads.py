@@ -33,3 +33,15 @@ def test_the_cause_of_a_real_run_is_named_first(
         assert found.named == (), found.headline
     else:
         assert found.named[:1] == (cause,), (found.headline, found.not_measured)
+
+
+@pytest.mark.parametrize("earlier", [0.0, 0.2, 0.4, 0.6, 0.8])
+def test_what_is_concluded_is_the_same_at_each_fraction_of_a_second(
+    shared_service: ServiceProcess, earlier: float
+) -> None:
+    # A beat came just before this computation: what it counts is no time of the computation's.
+    name = "few_retries"
+    found = concluded(
+        shared_service, name, load(f"{name}.2", TAPES), f"fraction-{earlier}", earlier
+    )
+    assert found.named == ("waiting",), found.headline

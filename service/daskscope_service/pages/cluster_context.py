@@ -94,7 +94,9 @@ def threads(
     look = min(until - since, _LOOK)
 
     def read(metric: names.Metric, begin: float) -> list[SeriesLine]:
-        found = store.query(workspace, cluster, [metric.name], begin, begin + look, look / 12)
+        found = store.query(
+            workspace, cluster, [metric.name], begin, begin + look, max(1.0, look / 12)
+        )
         return found[metric.name]
 
     # Of very many prefixes not all lines are sent: then only what is known without them.
@@ -135,7 +137,7 @@ def memory(
     """
 
     both = (names.MEMORY_USED.name, names.MEMORY_LIMIT.name)
-    found = store.query(workspace, cluster, both, since, until, (until - since) / _STEPS)
+    found = store.query(workspace, cluster, both, since, until, max(1.0, (until - since) / _STEPS))
     used, limits = (
         {
             line.attributes.get(names.MEMORY_KIND, ""): dict(

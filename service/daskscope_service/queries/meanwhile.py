@@ -20,6 +20,9 @@ _LONGER = 1.25
 _BEATS = 3
 #: Seconds that are lately; points that a mean needs.
 _LATELY, _LEAST_POINTS = 60.0, 2
+#: Seconds in which a line has one point: as few as may be, for what came just after a computation
+#: began would else count as before it, depending on the time of day.
+_STEP = 0.001
 
 _GAUGES = (
     names.WORKER_THREADS,
@@ -84,7 +87,7 @@ def read(
     found = Series()
     with suppress(Unavailable):  # then nothing was measured, as far as the rules know
         for name, lines in store.query(
-            scope.workspace, cluster_id, wanted, since, until, 1.0
+            scope.workspace, cluster_id, wanted, since, until, _STEP
         ).items():
             found[name] = [_within(line) for line in lines]
     return found

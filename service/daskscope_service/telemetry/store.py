@@ -70,7 +70,7 @@ class SeriesStore(Protocol):
 
 def widened(since: float, until: float, step: float) -> int:
     """Return ``step`` in milliseconds, made wide enough for :data:`MOST_POINTS`."""
-    return max(1000, round(step * 1000), round((until - since) * 1000 / MOST_POINTS))
+    return max(1, round(step * 1000), round((until - since) * 1000 / MOST_POINTS))
 
 
 def rate(line: SeriesLine) -> SeriesLine:

@@ -25,10 +25,16 @@ class Concluded:
     not_measured: Any
 
 
-def concluded(service: ServiceProcess, name: str, tape: list[Sent], workspace: str) -> Concluded:
-    """Send ``tape`` to ``service``, and return what it says of the workload's subject."""
+def concluded(
+    service: ServiceProcess, name: str, tape: list[Sent], workspace: str, earlier: float = 0.0
+) -> Concluded:
+    """Send ``tape`` to ``service``, and return what it says of the workload's subject.
+
+    It is as if the cluster, one that has ended, had ended so many seconds ``earlier``.
+    """
     kind = KINDS[name]
-    cluster_id = send_again(service, tape, _AGO[kind.ends], workspace)
+    ago = _AGO[kind.ends]
+    cluster_id = send_again(service, tape, None if ago is None else ago + earlier, workspace)
     answer = requests.get(
         f"{service.url}/api/v1/findings/{_subject(kind, tape, cluster_id)}",
         headers={"Authorization": f"Bearer {service.token(workspace=workspace)}"},
