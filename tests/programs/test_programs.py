@@ -136,7 +136,7 @@ def answering() -> Iterator[str]:
     """The address of a service that is, to which no error of daskscope's own may be reported."""
     with Recorder() as recorder:
         yield recorder.url
-        drops = [beat.drops for beat in recorder.beats()]
+        drops = [beat.drops for beat in recorder.beats]
     assert drops
     assert [one for one in drops if INTERNAL_ERROR in one] == []
 

@@ -705,7 +705,7 @@ print(client.submit(abs, -3).result())
 import warnings
 from distributed import print as tell, warn
 def f():
-    tell("from a task"); warn("of a task")
+    tell("from a task\\n", end=""); warn("of a task")  # in one write: two threads print it
     return 1
 print(client.submit(f, pure=False).result())
 """,

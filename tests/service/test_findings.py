@@ -101,7 +101,7 @@ def reader(shared_service: ServiceProcess) -> Reader:
         "seconds": {},
     }
     beat = make_beat(
-        make_cluster(CLUSTER, started_at=NOW - 600),
+        make_cluster(CLUSTER, started_at=NOW - 600, interval=60.0),
         status=STATUS,
         computations=(
             *tiny["computations"],
