@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -335,7 +336,8 @@ class SeedWriter:
         """Add a line of ``metric``; ``value`` is that of its attribute, if it has one."""
         attributes = {metric.attributes[-1]: value} if value is not None else {}
         # Far above what the service hands out by itself, and apart for each workspace.
-        number = 1_000_000 + self.chance.randrange(10**9)
+        apart = 1 + zlib.crc32(self._workspace.encode()) % 10**6
+        number = apart * 10**9 + self.chance.randrange(10**9)
         self.add(
             schema.series,
             id=number,
