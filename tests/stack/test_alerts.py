@@ -145,7 +145,7 @@ def test_an_alert_fires_on_what_should_set_it_off_and_not_on_the_rest(
 
 
 def test_a_real_cluster_that_has_stopped_sets_off_only_what_happened(run: Run) -> None:
-    """Its failures while they are fresh; a quarter of an hour after its end nothing at all."""
+    """Its failures while they are fresh; a quarter of an hour after its end no more of them."""
 
     def set_off(at: float) -> set[str]:
         return {rule.uid for rule in RULES if run.cluster in firing(rule, run.database, at)}
@@ -162,7 +162,9 @@ def test_a_real_cluster_that_has_stopped_sets_off_only_what_happened(run: Run) -
         f"""SELECT last("counter") FROM "{names.DROPPED.name}"
         WHERE "dask.cluster.id" = '{run.cluster}' GROUP BY "{names.DROPPED_WHAT}" """
     )
-    assert set_off(run.until + 16 * MINUTE) == set(), dropped
+    # A worker of a busy machine may not answer in time with its profile, which is counted.
+    expected = {"telemetry-dropped"} if dropped else set()
+    assert set_off(run.until + 16 * MINUTE) == expected, dropped
 
 
 def _lines(name: str, story: Story, now: float) -> Iterator[str]:
