@@ -372,7 +372,7 @@ def test_requests_that_wait_get_their_turn_address_by_address() -> None:
         asked = [
             asyncio.create_task(ask(who)) for who in ("a1", "a2", "a3", "gone", "a4", "b1", "c1")
         ]
-        await asyncio.sleep(0)  # each waits, or has its turn
+        await let_in()  # each waits, or has its turn
         asked[3].cancel()
         goes_on.set()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -396,10 +396,10 @@ def test_one_address_does_not_have_all_turns() -> None:
         async def end(who: str) -> None:
             ends[who].set()
             for _ in range(5):
-                await asyncio.sleep(0)
+                await let_in()
 
         asked = [asyncio.create_task(ask(who)) for who in ends]
-        await asyncio.sleep(0)
+        await let_in()
         assert order == ["a1", "a2", "b1", "c1"]
         await end("b1")
         assert order[4:] == ["c2"]  # and not a third one of a
@@ -436,7 +436,7 @@ def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
             asked.append(Answered())
             scope = get(address, "/", number)
             under_way.append(asyncio.create_task(there.__rsgi__(scope, asked[-1])))
-        await asyncio.sleep(0)
+        await let_in()
         refused = [one.status for one in asked if one.status]
         goes_on.set()
         await asyncio.gather(*under_way)
@@ -451,6 +451,35 @@ def test_one_address_that_asks_for_much_at_a_time_keeps_no_other_waiting(
     assert order[2:5] == [ours, other, f"{network}1"]
     assert order[5:7] == [ours, f"{network}1"]
     assert order[7:9] == [ours, f"{network}2"]
+
+
+def test_what_one_address_has_sent_keeps_no_other_from_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front, "_MOST_COMING", 1000)
+    answered: list[str] = []
+
+    def app(environ: Any, start: Any) -> list[bytes]:
+        answered.append(environ["REMOTE_ADDR"])
+        start("200 OK", [])
+        return []
+
+    async def run() -> list[int]:
+        there = make_front(app)
+        asked = [Answered() for _ in range(701)]
+        addresses = [*["192.0.2.1"] * 700, "192.0.2.2"]
+        await asyncio.gather(
+            *(
+                there.__rsgi__(get(address, "/healthz", number), one)
+                for number, (address, one) in enumerate(zip(addresses, asked, strict=True))
+            )
+        )
+        await asyncio.to_thread(there.close)
+        return [one.status for one in asked]
+
+    # Half of all places are free for others. Theirs is not the last turn.
+    assert asyncio.run(run()) == [200] * 500 + [503] * 200 + [200]
+    assert answered.index("192.0.2.2") < 50
 
 
 def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
@@ -469,7 +498,7 @@ def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
         there = make_front(app)
         asked = [Answered() for _ in range(9)]
         begun = [asyncio.create_task(there.__rsgi__(get("192.0.2.1", "/"), one)) for one in asked]
-        await asyncio.sleep(0)
+        await let_in()
         ready = Answered()
         await there.__rsgi__(get("192.0.2.1", "/readyz"), ready)
         refused = [one.status for one in asked if one.status]
@@ -485,6 +514,12 @@ def test_who_asks_for_much_still_hears_whether_the_service_is_ready(
 
 async def _not_at_once(*_: object) -> None:
     return None
+
+
+async def let_in() -> None:
+    """Wait until the event loop has begun to work on a few requests."""
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def make_front(app: Any) -> Front:

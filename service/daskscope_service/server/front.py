@@ -5,6 +5,10 @@ thread by sending slowly or reading slowly. So requests are received, and answer
 event loop; a request takes a thread only in between. Addresses take turns for threads, so an
 address that sends many requests does not delay others. ``/healthz`` is answered on the event loop,
 and ``/readyz`` by threads of its own, so that a busy service does not look like a dead one.
+
+A request whose client has gone still reaches the event loop, and clients can connect, request and
+go at a high rate. So each request is first only counted, which takes little, and addresses take
+turns for all else.
 """
 
 from __future__ import annotations
@@ -33,6 +37,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+#: How many requests may have come without having been looked at, and of how many of them the event
+#: loop begins to work in one round: more would keep others waiting.
+_MOST_COMING = 4000
+_AT_A_TIME = 16
 
 #: How many requests may be arriving, and how many may wait for a thread or have one.
 _MOST_ARRIVING = 2000
@@ -97,6 +106,8 @@ class Front:
         self._aside = _Threads(2, "daskscope-ready")
         self._connections = connections
         self._closing = PeriodicTask("connections", connections.look, connections.interval)
+        self._coming = Places(_MOST_COMING, "have not been looked at yet")
+        self._entrance = Turns(_AT_A_TIME, _AT_A_TIME)
         self._arriving = Places(_MOST_ARRIVING, "have not arrived as a whole yet")
         self._waiting = Places(_MOST_WAITING, "wait for their answers")
         self._asking = Places(_MOST_ASKING, "wait to hear whether the service is ready")
@@ -125,6 +136,7 @@ class Front:
         self._connections.begin(scope.client)
         sent = 0
         try:
+            await self._enter(scope.client)
             sent = await self._handle(scope, request)
         except Problem as problem:
             sent = _send(request, _refusal(problem))
@@ -133,6 +145,13 @@ class Front:
             _send(request, _refusal(Problem(400, "The request's body broke off.")))
         finally:
             self._connections.end(scope.client, sent)
+
+    async def _enter(self, peer: str) -> None:
+        """Wait for a turn on the event loop. Raises Problem (503) if too many wait."""
+        who = _who(_address(peer))
+        with self._coming.place(who):
+            async with self._entrance.turn(who):
+                await asyncio.sleep(0)  # the turn lasts one round of the loop
 
     async def _handle(self, scope: Any, request: Any) -> int:
         """Answer a request; return how many bytes the answer has."""
@@ -238,13 +257,17 @@ def environ_of(scope: Any) -> WSGIEnvironment:
     environ.setdefault("HTTP_HOST", scope.authority or "")
     server, _, port = scope.server.rpartition(":")
     environ["SERVER_NAME"], environ["SERVER_PORT"] = server.strip("[]"), port
-    environ["REMOTE_ADDR"] = scope.client.rpartition(":")[0].strip("[]")
+    environ["REMOTE_ADDR"] = _address(scope.client)
     environ["SERVER_PROTOCOL"] = f"HTTP/{scope.http_version}"
     environ["REQUEST_METHOD"] = scope.method
     environ["PATH_INFO"] = scope.path.encode().decode("latin-1")
     environ["QUERY_STRING"] = scope.query_string
     environ["wsgi.url_scheme"] = scope.scheme
     return environ
+
+
+def _address(peer: str) -> str:
+    return peer.rpartition(":")[0].strip("[]")
 
 
 def _length_of(environ: WSGIEnvironment) -> int | None:
