@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Jumps:
-    """Tells of jumps of the clock by more than a day, since this was made."""
+    """Notices jumps of the clock by more than a day, from when it was made."""
 
     def __init__(self) -> None:
         self._started_at = self._start()
