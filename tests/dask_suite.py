@@ -3,6 +3,8 @@
 ``./dev matrix dask`` runs them from a checkout of dask/distributed. The plugin comes as users may
 have it come: by Dask's setting ``distributed.scheduler.preload``, which each scheduler reads, those
 inside of a test's process as well. What it sends goes to a server that takes all of it.
+
+The independent count of our tests does not stand beside it: Dask's tests look at all plugins.
 """
 
 from __future__ import annotations

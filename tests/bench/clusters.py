@@ -1,4 +1,7 @@
-"""Real clusters to measure: a scheduler and a worker, each a process of its own, and a client."""
+"""Real clusters to measure: a scheduler and a worker, each a process of its own, and a client.
+
+The independent count of tests does not stand beside them: it would be measured, too.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import traceback
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ FILE = "DIFFERS_FROM_TRUTH"
 
 _counting = ExitStack()
 _counted: list[Counted] = []
+_last: list[logging.Handler] = []
 
 
 def beside(file: Path) -> dict[str, str]:
@@ -60,8 +62,23 @@ def compare(process: int, file: str) -> None:
         Path(file).write_text(differs)
 
 
+class Last(logging.Handler):
+    """Compares as logging ends: after Dask has closed the clusters that the program left open."""
+
+    def __init__(self, process: int, file: str) -> None:
+        super().__init__()
+        self._process, self._file = process, file
+
+    def close(self) -> None:
+        """Compare."""
+        super().close()
+        compare(self._process, self._file)
+
+
 def dask_setup(scheduler: object) -> None:
     """Count from now on."""
     if not _counted:
         count()
-        atexit.register(compare, os.getpid(), os.environ[FILE])
+        process, file = os.getpid(), os.environ[FILE]
+        # Not before the end: who configures logging anew closes all handlers that there are.
+        atexit.register(lambda: _last.append(Last(process, file)))

@@ -80,17 +80,20 @@ def scheduler_process(
 ) -> Iterator[SchedulerProcess]:
     """Run ``dask scheduler`` on a ``port``, by default a free one, with further ``options``.
 
-    What runs there is counted beside its plugins, unless it is an interpreter of its own, or is
-    killed. One that preloads daskscope must have been counted, if it has ended as it should, unless
-    ``no_plugin`` says why none starts in it.
+    What runs there is counted beside its plugins, unless it has a ``python`` of its own, in which
+    there are no tests, or is killed. One that preloads daskscope must have been counted, if it has
+    ended as it should, unless ``no_plugin`` says why none starts in it.
     """
     port = port or str(free_port())
     where = ["--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0"]
     with TemporaryDirectory() as folder:
         differs = Path(folder, "differs")
-        counted = not python and "PYTHONPATH" not in environment
-        has_plugin = "daskscope" in options and not no_plugin
+        counted = not python and not no_plugin
+        has_plugin = "daskscope" in options
         if counted:
+            if "PYTHONPATH" in environment:
+                root = str(Path(__file__).parents[2])
+                environment["PYTHONPATH"] += f"{os.pathsep}{root}"
             # The first, so that it is there before daskscope is.
             where += ["--preload", counted_preload.__name__]
             environment[counted_preload.FILE] = str(differs)

@@ -26,6 +26,7 @@ from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
 from daskscope.observe.cluster.environment import host
 from daskscope.scrubbing import SCRUBBED
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
 from tests.exporter.recorder import Recorder
@@ -180,11 +181,13 @@ def test_a_cluster_that_nobody_named_has_the_name_of_its_program(
         env=os.environ
         | {"DASK_DASKSCOPE__ENDPOINT": recorder.url, "DASK_DASKSCOPE__TOKEN": TOKEN}
         | {"LOGNAME": "ada"}
-        | variables,
+        | variables
+        | counted_preload.beside(tmp_path / "differs"),
         check=True,
         timeout=START_PATIENCE,
     )
     assert {beat.cluster.name for beat in recorder.beats} == {name}
+    counted_preload.assert_equal(tmp_path / "differs")
 
 
 def test_a_cluster_goes_by_the_name_that_its_manager_tells_later_and_keeps_it(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
 from tests.patience import stretched
@@ -77,6 +78,7 @@ def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
+                env=os.environ | counted_preload.beside(tmp_path / name),
             )
         sent = {"signal": signal.SIGTERM, "handler": signal.SIGTERM, "hangup": signal.SIGHUP}
         for name, number in sent.items():
@@ -95,6 +97,9 @@ def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
     }
     goodbyes = {beat.cluster.name for beat in recorder.beats if beat.phase == "stop"}
     assert goodbyes == {name for name, (_, _, says_it) in ENDS.items() if says_it}
+    # The others run no Python at their end, so nothing can be compared in them.
+    for name in goodbyes:
+        counted_preload.assert_equal(tmp_path / name)
     # All of them lived in the process of their client, which the service is told.
     assert {beat.cluster.name for beat in recorder.beats} == set(ENDS)
     assert all(beat.cluster.in_client for beat in recorder.beats)

@@ -16,8 +16,10 @@ from distributed import Client
 import daskscope
 from daskscope import names
 from daskscope.worker_logs import tap
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
+from tests.patience import START_PATIENCE
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
@@ -53,19 +55,21 @@ if __name__ == "__main__":
 
 @contextmanager
 def script(recorder: Recorder, folder: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
-    path = folder / "forks.py"
+    path, differs = folder / "forks.py", folder / "differs"
     path.write_text(SCRIPT)
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", str(path), recorder.url, TOKEN],
-        env=os.environ | settings,
+        env=os.environ | settings | counted_preload.beside(differs),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         try:
             yield process
+            process.wait(START_PATIENCE)
         finally:
             process.kill()
+    counted_preload.assert_equal(differs)
 
 
 def say(process: subprocess.Popen[str]) -> None:
@@ -135,13 +139,16 @@ def test_a_copy_that_ends_waits_for_nothing_and_warns_of_nothing(
     path.write_text(ENDING)
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", str(path), recorder.url, TOKEN],
-        env=os.environ | {"DASK_DASKSCOPE__SPOOL__DIRECTORY": str(tmp_path / "spool")},
+        env=os.environ
+        | {"DASK_DASKSCOPE__SPOOL__DIRECTORY": str(tmp_path / "spool")}
+        | counted_preload.beside(tmp_path / "differs"),
         capture_output=True,
         text=True,
         check=True,
     )
     assert ended.stdout == "ended with 3\n"
     assert "the spool" not in ended.stderr
+    counted_preload.assert_equal(tmp_path / "differs")
 
 
 def test_a_copy_that_logs_does_not_wait_for_those_who_look_at_records() -> None:

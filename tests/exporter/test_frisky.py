@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
 from tests.needed import needed
@@ -19,10 +22,13 @@ TASKS = 12
 
 
 @pytest.mark.slow
-def test_a_cluster_at_work_for_frisky_is_not_closed_as_idle(recorder: Recorder) -> None:
+def test_a_cluster_at_work_for_frisky_is_not_closed_as_idle(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "tests.exporter.frisky_program"]
     ended = subprocess.run(
         [*command, recorder.url, TOKEN, str(TASKS)],
+        env=os.environ | counted_preload.beside(tmp_path / "differs"),
         capture_output=True,
         text=True,
         timeout=stretched(120),
@@ -30,6 +36,7 @@ def test_a_cluster_at_work_for_frisky_is_not_closed_as_idle(recorder: Recorder) 
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == [str(TASKS)]
+    counted_preload.assert_equal(tmp_path / "differs")
     assert "closing" not in {row.state for row in recorder.shutdowns()}
     at_work = [
         beat.status

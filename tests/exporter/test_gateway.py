@@ -16,6 +16,7 @@ import requests
 from dask.utils_test import inc
 
 import daskscope
+from tests.exporter import counted_preload
 from tests.exporter.recorder import Recorder
 from tests.needed import needed
 from tests.patience import START_PATIENCE, wait_until
@@ -41,14 +42,19 @@ def documented(endpoint: str) -> str:
 
 
 @contextmanager
-def gateway_server(folder: Path, endpoint: str) -> Iterator[str]:
-    """Run a gateway that starts clusters as processes of this user. Yield its address."""
+def gateway_server(folder: Path, endpoint: str, differs: Path) -> Iterator[str]:
+    """Run a gateway that starts clusters as processes of this user. Yield its address.
+
+    What runs there is counted beside the plugin; a scheduler writes to ``differs`` as it ends.
+    """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     configuration = folder / "dask_gateway_config.py"
     configuration.write_text(
         f"token = {TOKEN!r}\n"
         f"{documented(endpoint)}\n"
+        f"c.ClusterConfig.scheduler_cmd[2:2] = ['--preload', {counted_preload.__name__!r}]\n"
+        f"c.ClusterConfig.environment.update({counted_preload.beside(differs)})\n"
         f"c.ClusterConfig.environment['DASK_DASKSCOPE__INTERVAL'] = '200ms'\n"
         f"c.DaskGateway.backend_class = 'dask_gateway_server.backends.local.UnsafeLocalBackend'\n"
         f"c.DaskGateway.authenticator_class = 'dask_gateway_server.auth.SimpleAuthenticator'\n"
@@ -84,7 +90,8 @@ def _is_up(address: str) -> bool:
 def test_clusters_of_a_gateway_report_with_the_lines_of_the_docs(
     tmp_path: Path, recorder: Recorder
 ) -> None:
-    with gateway_server(tmp_path, recorder.url) as address:
+    differs = tmp_path / "differs"
+    with gateway_server(tmp_path, recorder.url, differs) as address:
         with dask_gateway.Gateway(address, auth=dask_gateway.BasicAuth("ada")) as gateway:
             with gateway.new_cluster() as cluster:
                 cluster.scale(1)
@@ -92,7 +99,9 @@ def test_clusters_of_a_gateway_report_with_the_lines_of_the_docs(
                     assert client.submit(inc, 1).result(START_PATIENCE) == 2
                 name = cluster.name
         stopped = recorder.wait_for(lambda: _last(recorder, "stop"), "the goodbye")
+        wait_until(differs.exists, what="the comparison")
 
+    counted_preload.assert_equal(differs)
     assert stopped.cluster.kind == "Dask Gateway"
     assert stopped.cluster.name == f"{stopped.cluster.user} on {stopped.cluster.host}"
     assert stopped.cluster.deployment["gateway.cluster.name"] == name
@@ -104,7 +113,8 @@ def test_a_cluster_of_a_gateway_that_is_shut_down_is_gone_for_the_gateway_and_it
     tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "ada")
-    with gateway_server(tmp_path, recorder.url) as address:
+    differs = tmp_path / "differs"
+    with gateway_server(tmp_path, recorder.url, differs) as address:
         with dask_gateway.Gateway(address, auth=dask_gateway.BasicAuth("ada")) as gateway:
             cluster = gateway.new_cluster(shutdown_on_close=False)
             cluster.scale(1)
@@ -120,7 +130,9 @@ def test_a_cluster_of_a_gateway_that_is_shut_down_is_gone_for_the_gateway_and_it
             stopped = recorder.wait_for(lambda: _last(recorder, "stop"), "the goodbye")
             recorder.commands = []
             wait_until(lambda: not gateway.list_clusters(), what="the gateway to see its end")
+            wait_until(differs.exists, what="the comparison")
             cluster.close(shutdown=False)
+    counted_preload.assert_equal(differs)
     assert row.user == "ada"
     assert stopped.cluster.kind == "Dask Gateway"
 

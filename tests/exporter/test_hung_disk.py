@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 from daskscope import names
 from daskscope.delivery import spool, spool_worker
 from daskscope.plugin import NAME
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, take_off
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE
@@ -339,10 +340,11 @@ def test_a_script_that_does_not_close_its_cluster_ends(recorder: Recorder, tmp_p
     }
     done = subprocess.run(
         [sys.executable, str(script), recorder.url],
-        env=environment,
+        env=environment | counted_preload.beside(tmp_path / "differs"),
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert (done.stdout, done.returncode) == ("the end of the script\n", 0), done.stderr
     assert done.stderr.count(HANGS) == 1
+    counted_preload.assert_equal(tmp_path / "differs")

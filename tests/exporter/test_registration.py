@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import pkgutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from daskscope import admission, plugin
 from daskscope.config import Settings, path_of
 from daskscope.defaults import leaves
 from daskscope.observe.cluster import environment
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -423,7 +425,7 @@ def test_a_scheduler_without_the_package_gives_three_ways_out_and_logs_no_token(
             """
         )
     )
-    with scheduler_process(PYTHONPATH=str(tmp_path)) as scheduler:
+    with scheduler_process(no_plugin="it is not there", PYTHONPATH=str(tmp_path)) as scheduler:
         with Client(scheduler.address, timeout=START_PATIENCE) as client:
             with pytest.raises(daskscope.NotOnScheduler) as error:
                 daskscope.register(client, token=TOKEN)
@@ -456,9 +458,15 @@ def test_a_script_that_just_ends_still_tells_that_its_cluster_stopped(
         )
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, str(script)],
+        env=os.environ | counted_preload.beside(tmp_path / "differs"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert recorder.url in done.stdout
+    counted_preload.assert_equal(tmp_path / "differs")
     last = max(recorder.beats, key=lambda beat: beat.seq)
     assert last.phase == "stop"
     assert [row.status for row in recorder.computations().values()] == ["finished"]

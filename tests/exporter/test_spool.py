@@ -28,6 +28,7 @@ import daskscope
 from daskscope.delivery import backoff
 from daskscope.delivery import spool as spool_module
 from daskscope.delivery.spool import Spool, directory, read_records
+from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, close_plugin
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -511,8 +512,15 @@ def test_a_script_that_ends_while_the_service_hangs_leaves_all_to_the_next(
             """
         )
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | counted_preload.beside(differs := tmp_path / "differs"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
+    counted_preload.assert_equal(differs)
     spooled = _spooled(tmp_path)
     assert '"phase":"stop"' in spooled
     assert '"status":"finished"' in spooled
