@@ -52,6 +52,9 @@ _TIMED = ("<timed exec>", "<timed eval>", "<magic-timeit>")
 #: The file name of all code that is compiled from a string. Since Python 3.13 linecache has the
 #: code of ``python -c`` under this name, which is wrong for any other string.
 _OF_A_TEXT = "<string>"
+#: The functions of profilers that run such a string for IPython's magics (%prun, %lprun and %mprun;
+#: %memit), and the argument that it is.
+_RUN_A_TEXT = {"runctx": "cmd", "_func_exec": "stmt"}
 
 # The possible owners of a function.
 _USERS, _OF_LIBRARY, _IGNORED = object(), object(), object()
@@ -296,8 +299,10 @@ def _lines(frame: FrameType) -> list[str]:
     """Return the lines of the file, or notebook cell, that ``frame`` runs."""
     file = frame.f_code.co_filename
     kept = linecache.cache.get(file)
-    if file == _OF_A_TEXT and not _is_of_main(frame):
-        return _cell(file)
+    if file == _OF_A_TEXT:
+        # Strings that the text of ``python -c`` runs have more lines than it, as pytest-xdist's.
+        text = _profiled(frame) or (linecache.getlines(file) if _is_of_main(frame) else [])
+        return text if (frame.f_lineno or 0) <= len(text) else []
     if kept is not None and len(kept) == 4 and kept[1] is None:
         return list(kept[2])  # No file, but a notebook's cell.
     if file.startswith("<") and file.endswith(">"):
@@ -315,6 +320,16 @@ def _lines(frame: FrameType) -> list[str]:
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     return lines
+
+
+def _profiled(frame: FrameType) -> list[str]:
+    """Return the lines of the string that ``frame`` runs for a profiler, else none."""
+    caller = frame.f_back
+    while caller is not None and caller.f_code.co_filename == _OF_A_TEXT:
+        caller = caller.f_back  # a function of the string was called by the string
+    argument = None if caller is None else _RUN_A_TEXT.get(caller.f_code.co_name)
+    text = None if caller is None or argument is None else caller.f_locals.get(argument)
+    return text.splitlines(keepends=True) if type(text) is str else []
 
 
 def _is_of_main(frame: FrameType) -> bool:

@@ -372,6 +372,7 @@ def test_the_text_of_the_command_line_is_not_taken_for_that_of_other_texts(
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     names = sys.modules["__main__"].__dict__
     assert code_read(HERE, "<string>", names)[-1].code == "import that\n"
+    assert code_read(f"str(1)\n{HERE}", "<string>", names) == ()  # it has no second line
 
 
 @pytest.mark.parametrize(
@@ -485,22 +486,60 @@ def test_a_notebooks_cell_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
             "%timeit -n1 -r1 -q keep(read())",
         ),
         ("str(1)\n%time found = read()\nstr(2)", "%time found = read()"),
+        ("str(1)\n%prun -q keep(read())\nstr(2)", "keep(read())"),
+        ("%%prun -q\nstr(1)\nkeep(read())", "keep(read())"),
+        ("%%prun -q str(1)\ndef call():\n    keep(read())\ncall()", "keep(read())"),
+        ("str(1)\nexec('keep(read())')", ""),
     ],
-    ids=["%%time", "%%timeit", "%timeit", "%time"],
+    ids=["%%time", "%%timeit", "%timeit", "%time", "%prun", "%%prun", "%%prun function", "exec"],
 )
 def test_what_a_notebook_times_has_its_own_line(cell: str, called: str) -> None:
+    assert _code_in_a_notebook(cell) == called
+
+
+# The real one wants distutils, which Python has no more, to become a magic.
+_MEMORY_PROFILER = """
+def _func_exec(stmt, ns):
+    exec(stmt, ns)
+
+def memit(line, cell=None):
+    _func_exec(line if cell is None else cell, ns)
+"""
+
+
+@pytest.mark.parametrize("cell", ["str(1)\n%memit keep(read())", "%%memit\nstr(1)\nkeep(read())"])
+def test_what_memory_profiler_measures_has_its_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: str
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    (tmp_path / "site-packages" / "profiler_for_tests.py").write_text(_MEMORY_PROFILER)
+    profiler = importlib.import_module("profiler_for_tests")
+    monkeypatch.delitem(sys.modules, profiler.__name__)
+
+    def load(shell: Any) -> None:
+        profiler.ns = shell.user_ns  # type: ignore[attr-defined]
+        shell.register_magic_function(profiler.memit, "line_cell")
+
+    assert _code_in_a_notebook(cell, load) == "keep(read())"
+
+
+def _code_in_a_notebook(cell: str, load: Callable[[Any], object] = bool) -> str:
+    """Return the line of the call to ``read`` in a cell, and nothing where there is no code."""
     shells = pytest.importorskip("IPython.core.interactiveshell", reason="IPython is not installed")
     client = Reader()
     calling_code.send_calling_code(client, 1, None, {})  # type: ignore[arg-type]
     kept: list[Any] = []
     names = {"read": client._get_computation_code, "keep": kept.append, "found": None}
     shell = shells.InteractiveShell.instance(user_ns=names)
+    load(shell)
     try:
         assert shell.run_cell(cell, store_history=True).success
     finally:
         shells.InteractiveShell.clear_instance()
-    ((frame,),) = kept or [shell.user_ns["found"]]
-    assert frame.code.splitlines()[frame.lineno_relative].strip() == called
+    (frames,) = kept or [shell.user_ns["found"]]
+    lines = [frame.code.splitlines()[frame.lineno_relative].strip() for frame in frames]
+    return "\n".join(lines)
 
 
 def test_where_the_stack_is_used_up_the_graph_goes_without_its_code(
