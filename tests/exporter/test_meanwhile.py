@@ -53,7 +53,6 @@ def test_a_run_shorter_than_a_beat_has_what_the_threads_did(
     assert one.loop_interval is not None
 
 
-@pytest.mark.uncounted
 def test_a_task_that_holds_its_workers_event_loop_up_is_seen(
     client: Client, register: Register, recorder: Recorder
 ) -> None:

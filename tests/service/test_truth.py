@@ -14,6 +14,7 @@ from distributed import Client, Event, LocalCluster, wait
 
 import daskscope
 from daskscope.plugin import NAME
+from tests.exporter.everywhere import counted_everywhere
 from tests.exporter.truth import Truth, off
 from tests.patience import PATIENCE, wait_until
 from tests.service.counted_rows import assert_service_equals
@@ -78,6 +79,7 @@ def test_a_task_for_a_worker_that_has_left_says_so_at_once_and_afterwards(
 
     options: dict[str, Any] = {"endpoint": shared_service.url, "token": token, "interval": "500ms"}
     with (
+        counted_everywhere(),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):

@@ -23,7 +23,7 @@ class Demo:
     """The demo with further variables; what it tells people goes to ``stream``.
 
     Use it in a with-statement. ``ready`` is its line of JSON: the service's ``url`` and a
-    ``token``.
+    ``token``. It is for people, so nothing is counted beside it: tests.demo_process does that.
     """
 
     def __init__(self, environment: Mapping[str, str], stream: IO[str]) -> None:
