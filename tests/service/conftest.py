@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from daskscope import session
 from daskscope_service.db import key_register, schema
 from daskscope_service.db.engine import alone, open_database, upgrade_database, writing
 from daskscope_service.settings import Settings
@@ -28,6 +29,15 @@ def standstill(engine: Engine) -> Iterator[None]:
         if engine.dialect.name == "postgresql":
             names = ", ".join(f'"{name}"' for name in schema.metadata.tables)
             connection.execute(text(f"LOCK TABLE {names} IN EXCLUSIVE MODE"))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _time_for_goodbyes() -> Iterator[None]:
+    """Let clusters that close here wait for the service longer than anyone's: it does answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "CLOSE_DEADLINE", 30.0)
+        patch.setattr(session, "SPOOL_AFTER", 25.0)
         yield
 
 

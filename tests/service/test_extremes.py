@@ -150,12 +150,14 @@ def addresses(app: Flask) -> Iterator[str]:
                 )
 
 
-def pages_of(beat: Heartbeat) -> Iterator[str]:
-    """Return the address of the page of a beat's cluster, and of each of its computations."""
+def page_of(beat: Heartbeat, what: str) -> str:
+    """Return the address of the page that shows the field ``what`` of a beat."""
     page = f"/clusters/{quote(beat.cluster.id, safe='')}"
-    yield page
-    for run in beat.computations:
-        yield f"{page}/computations/{quote(run.id, safe='')}"
+    if not what.startswith((".computations", ".task_groups", ".worker_losses")):
+        return page
+    return "".join(
+        [page, *(f"/computations/{quote(run.id, safe='')}" for run in beat.computations)]
+    )
 
 
 def links(page: str) -> Iterator[str]:
@@ -260,9 +262,8 @@ def refused(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def check_background(app: Flask, caplog: pytest.LogCaptureFixture, chosen: str) -> None:
-    """Check all that is shown, and background work, with beats of one extreme whose name fits."""
-    some = [index for index, (what, _) in enumerate(one_extreme(base(0))) if chosen in what]
+def check_background(app: Flask, caplog: pytest.LogCaptureFixture, some: list[int]) -> None:
+    """Check all that is shown, and background work, with some of the beats of one extreme."""
     beats = [next(islice(one_extreme(base(n)), index, None)) for n, index in enumerate(some)]
     which = [what for what, _ in beats]
     usual = len(which)
@@ -282,21 +283,20 @@ def check_background(app: Flask, caplog: pytest.LogCaptureFixture, chosen: str) 
         asked += [f"/jobs/{id}", f"/jobs/{id}?measure=cost", f"/api/v1/jobs/{id}"]
         asked += [f"/api/v1/runs/{id}"]
     for n, what in enumerate(which):
-        if ".computations " not in what:  # else it has none
-            pair = f"comparisons?a=run-{usual}&b=run-{n}"
-            asked += [f"/{pair}", f"/api/v1/{pair}"]
+        # Comparisons show nothing of the others.
+        if what.startswith((".computations.", ".computations[", ".task_groups", ".worker_losses")):
+            asked += [f"/comparisons?a=run-{usual}&b=run-{n}"]
     for one in asked:
         answer = client.get(one)
         if answer.status_code != 200:
             wrong.append(f"{one}: {answer.status_code}")
         elif answer.mimetype == "application/json":
             json.loads(answer.text, parse_constant=refused)
-    # Pages of one are asked for with one of the two databases: they take long.
-    for what, beat in beats[opened.dialect.name == "sqlite" :: 2]:
-        for one in pages_of(beat):
-            answer = client.get(one)
-            if answer.status_code >= 500:
-                wrong.append(f"{what}: {one}: {answer.status_code}")
+    for what, beat in beats:
+        one = page_of(beat, what)
+        answer = client.get(one)
+        if answer.status_code >= 500:
+            wrong.append(f"{what}: {one}: {answer.status_code}")
     # Whatever else is there, each list shows it beside all of the others.
     wrong += broken(app, client)
     assert sum(job["runs"] for job in jobs["items"]) > 0.9 * usual
@@ -310,14 +310,19 @@ def check_background(app: Flask, caplog: pytest.LogCaptureFixture, chosen: str) 
 def test_next_to_nothing_in_one_field_spoils_no_page_nor_work_in_the_background(
     app: Flask, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_background(app, caplog, "5e-324")
+    extremes = enumerate(one_extreme(base(0)))
+    check_background(app, caplog, [index for index, (what, _) in extremes if "5e-324" in what])
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(3))
 def test_no_value_of_one_field_spoils_a_page_or_work_in_the_background(
-    app: Flask, caplog: pytest.LogCaptureFixture
+    app: Flask, caplog: pytest.LogCaptureFixture, part: int
 ) -> None:
-    check_background(app, caplog, "")
+    if services(app).engine.dialect.name == "sqlite":
+        pytest.skip("PostgreSQL is the one that refuses numbers, and this takes long")
+    # Some at a time, for each list shows all of them.
+    check_background(app, caplog, [*range(sum(1 for _ in one_extreme(base(0))))][part::3])
 
 
 def work(engine: Engine, series: SeriesStore) -> None:
@@ -461,7 +466,7 @@ def test_only_reports_wait_for_who_writes(app: Flask) -> None:
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=8)
+@settings(examples, max_examples=4)
 @given(first=beats(), second=beats(), bodies=telemetry())
 def test_every_page_answers_whatever_clusters_send_at_length(
     app: Flask, first: Heartbeat, second: Heartbeat, bodies: Bodies
@@ -470,7 +475,7 @@ def test_every_page_answers_whatever_clusters_send_at_length(
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=8)
+@settings(examples, max_examples=4)
 @given(first=beats(wide=True), second=beats(wide=True), bodies=telemetry())
 def test_every_page_answers_whatever_was_stored_before_at_length(
     app: Flask, monkeypatch: pytest.MonkeyPatch, first: Heartbeat, second: Heartbeat, bodies: Bodies

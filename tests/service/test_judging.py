@@ -17,6 +17,7 @@ from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.findings import evaluator
+from daskscope_service.findings.cluster_passes import ClusterPasses
 from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
@@ -236,3 +237,26 @@ def test_no_number_is_stored_that_json_has_no_word_for(engine: Engine) -> None:
     row = {"workspace": "default", "id": "a", "change": {"ratio": float("inf")}}
     with pytest.raises(StatementError, match="not JSON compliant"), writing(engine) as connection:
         connection.execute(insert(schema.job), row)
+
+
+def test_a_silent_cluster_is_judged_once_more_and_then_seldom(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[float] = []
+    of_cluster = evidence.of_cluster
+
+    def noted(scope: Any, *arguments: Any, **options: Any) -> Any:
+        judged.append(scope.now - began)
+        return of_cluster(scope, *arguments, **options)
+
+    monkeypatch.setattr(evidence, "of_cluster", noted)
+    place.keep("default", cluster=make_cluster("fallen-silent"), status=BUSY)
+    began = time.time()
+    passes = ClusterPasses(place.engine, EmbeddedSeries(place.engine), 60.0, lambda _: None)
+    for minute in range(25):
+        count, has_ended = passes.round("default", began + 60.0 * minute, 0.0)
+        assert has_ended
+        assert count == (1 if len(judged) and judged[-1] == 60.0 * minute else 0)
+    # As it is heard, as its silence is found, and every ten minutes.
+    assert [round(after / 60) for after in judged] == [0, 1, 10, 20]
+    assert [one[2] for one in place.found("default")] == ["silent"]

@@ -16,6 +16,7 @@ from daskscope_service.db.schema import cluster, finding
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.findings.stored_findings import as_rows, store_findings
 from daskscope_service.insight.findings.rules import judge
+from daskscope_service.insight.verdict import MISSED_BEATS
 from daskscope_service.periodic import together_or_alone
 from daskscope_service.queries import evidence
 from daskscope_service.telemetry.store import SeriesStore
@@ -26,7 +27,8 @@ logger = logging.getLogger(__name__)
 _TOGETHER = 20
 #: Seconds that a round takes for the clusters of one workspace, about: others have some, too.
 _SECONDS = 10.0
-#: Seconds after which what is stored of a running cluster is renewed though only numbers changed.
+#: Seconds after which what is stored of a running cluster is renewed though only numbers changed,
+#: and a silent one is judged again.
 _RENEWED = 600.0
 #: Seconds by which a scheduler's clock may be behind.
 _CLOCKS = 600.0
@@ -36,10 +38,13 @@ _GONE = 86_400.0
 
 @dataclass(slots=True)
 class _Pass:
-    """One that goes on: when it began, since when clusters have stopped, the last one judged."""
+    """One that goes on: when it began, since when clusters have stopped or fallen silent, whether
+    it also judges those that were silent before, and the last one judged.
+    """
 
     began: float
     since: float
+    with_silent: bool
     reached: str = ""
 
 
@@ -58,13 +63,14 @@ class ClusterPasses:
         self._silent_after = silent_after
         self._go_on = go_on
         # By workspace, of those whose last round was cut short; and when their last pass that has
-        # ended began.
+        # ended began, and the last one that judged silent clusters, too.
         self._passes: dict[str, _Pass] = {}
         self._ended: dict[str, float] = {}
+        self._with_silent: dict[str, float] = {}
 
     def begin_anew(self, name: str) -> None:
         """Have all clusters of a workspace judged, those that stopped long ago, too."""
-        self._passes[name] = _Pass(0.0, 0.0)
+        self._passes[name] = _Pass(0.0, 0.0, with_silent=True)
 
     def round(self, name: str, now: float, before: float) -> tuple[int, bool]:
         """Judge clusters of a workspace for some seconds: those that are up, and those that stopped
@@ -73,7 +79,7 @@ class ClusterPasses:
         """
         going = self._passes.get(name)
         if going is None:
-            going = self._passes[name] = _Pass(now, min(now, self._ended.get(name, before)))
+            going = self._passes[name] = self._next(name, now, before)
         going.began = going.began or now
         rows = self._rows(name, now, going)
         judged, until = 0, monotonic() + _SECONDS
@@ -96,9 +102,22 @@ class ClusterPasses:
         self._ended[name] = self._passes.pop(name).began
         return judged, True
 
+    def _next(self, name: str, now: float, before: float) -> _Pass:
+        with_silent = not 0 <= now - self._with_silent.get(name, 0.0) < _RENEWED
+        if with_silent:
+            self._with_silent[name] = now
+        return _Pass(now, min(now, self._ended.get(name, before)), with_silent)
+
     def _rows(self, name: str, now: float, going: _Pass) -> list[Any]:
+        seen_at = cluster.c.last_seen_at
+        # Nothing more arrives from a silent cluster: most passes need not look at it.
+        was_heard = or_(
+            seen_at > going.since - self._silent_after,
+            seen_at > going.since - MISSED_BEATS * cluster.c.interval,
+        )
+        is_up = cluster.c.stopped_at.is_(None) & (seen_at > now - _GONE)
         recent = or_(
-            cluster.c.stopped_at.is_(None) & (cluster.c.last_seen_at > now - _GONE),
+            is_up if going.with_silent else is_up & was_heard,
             cluster.c.stopped_at >= going.since - _CLOCKS,
         )
         query = select_in(name, cluster, cluster.c.id, cluster.c.user, cluster.c.started_at)
