@@ -164,6 +164,9 @@ def test_revisions_are_numbered_one_after_the_other() -> None:
 def test_a_database_filled_by_an_earlier_revision_is_upgraded_and_served(
     settings: Settings, revision: str
 ) -> None:
+    between = revision not in (revisions.known()[0], NEWEST)
+    if between and settings.database_url and int(revision) % 4:
+        pytest.skip("each revision is applied here on the way from another; SQLite begins with all")
     make(settings, revision)
 
     with ServiceProcess(
