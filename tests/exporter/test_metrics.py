@@ -22,7 +22,7 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.observe.cluster.cost import Cost
 from daskscope.plugin import NAME
-from tests.exporter.conftest import TOKEN, close_plugin
+from tests.exporter.conftest import TOKEN, close_plugin, take_off
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_computations import hold
 from tests.exporter.test_idle import Clock
@@ -111,8 +111,7 @@ def two_workers(
     with Client(_two_workers) as client:
         daskscope.register(client, **_settings(recorder))
         yield client, list(client.scheduler_info()["workers"])
-        # It stops beating as soon as it sees that it is gone.
-        _scheduler(client).plugins.pop(NAME, None)
+        client.sync(take_off, _scheduler(client))
 
 
 @contextmanager
