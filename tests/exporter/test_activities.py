@@ -134,9 +134,14 @@ def test_while_each_thread_has_a_task_all_time_is_theirs(
     _, before = wait_for_rows(
         recorder, lambda rows: rows.get("hold", {}).get("running", 0) > 0.5, "the time of both"
     )
-    _, after = wait_for_rows(recorder, lambda rows: total(rows) > total(before) + 1, "more time")
-    had = total(after) - total(before)
-    assert after["hold"]["running"] - before["hold"]["running"] == pytest.approx(had, rel=0.1)
+
+    def all_theirs(rows: Rows) -> bool:
+        had = total(rows) - total(before)
+        more = rows["hold"]["running"] - before["hold"]["running"]
+        return had > 1 and more == pytest.approx(had, rel=0.1)
+
+    # A busy machine's worker tells of it late, which matters less the longer it goes on.
+    _, after = wait_for_rows(recorder, all_theirs, "time that is all theirs")
 
     for name in names:
         Event(name, client=client).set()
