@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from distributed import Client, LocalCluster, Scheduler
+from distributed import Client, LocalCluster, Scheduler, Worker
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
 
@@ -115,10 +115,22 @@ def cluster(request: pytest.FixtureRequest, recorder: Recorder) -> Iterator[Loca
     yield cluster
     scheduler = cluster.scheduler
     assert scheduler is not None
-    # What it has put into workers must not meet the next test.
-    cluster.sync(take_off, scheduler)
-    cluster.sync(_leave_no_task, scheduler)
-    wait_until(lambda: not _calls(scheduler), what=lambda: _calls(scheduler))
+    try:
+        # What it has put into workers must not meet the next test.
+        cluster.sync(take_off, scheduler)
+        cluster.sync(_leave_no_task, scheduler)
+        wait_until(lambda: not _calls(scheduler), what=lambda: _calls(scheduler))
+        # Nor what workers have measured of its tasks.
+        cluster.sync(scheduler.broadcast, msg={"op": "run", "function": dumps(_report)})
+    except BaseException:
+        # Its tasks may hold all threads for good: others would wait for one until their time is up.
+        _shared.remove(cluster)
+        cluster.close()
+        raise
+
+
+async def _report(dask_worker: Worker) -> None:
+    await dask_worker.heartbeat()
 
 
 def _calls(scheduler: Scheduler) -> list[str]:
