@@ -65,6 +65,8 @@ def test_records_of_a_computation_lead_to_all_of_its_time(browser: Browser, site
         lines = page.get_by_role("region", name="Lines of code that took most time")
         expect(lines.get_by_role("row")).to_have_count(6)
         page.get_by_role("link", name="All its records").click()
-        expect(page.get_by_label(re.compile("^Computation.s id"))).to_have_value(id)
+        only = page.get_by_role("checkbox", name=re.compile("^Only of"))
+        expect(only).to_be_checked()
+        expect(only).to_have_value(id)
         expect(records).to_have_count(3)
         assert window.trouble == []
