@@ -111,5 +111,7 @@ def _path(name: str) -> str | None:
 
 
 def _says(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=START_PATIENCE
+    )
     return done.stdout.strip()

@@ -30,7 +30,7 @@ import daskscope
 from daskscope import names, protocol
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_until
+from tests.patience import START_PATIENCE, wait_until
 
 
 def inc(x: int) -> int:
@@ -465,7 +465,7 @@ def _command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "daskscope_service.cli", "explain", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START_PATIENCE,
         check=False,
     )
 

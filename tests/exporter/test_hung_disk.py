@@ -22,7 +22,7 @@ from daskscope.plugin import NAME
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, take_off
 from tests.exporter.recorder import Recorder
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, START_PATIENCE
 
 #: What of the spool uses the disk: to find what others left, to read it, to write, to remove, and
 #: to let go of a file.
@@ -343,7 +343,7 @@ def test_a_script_that_does_not_close_its_cluster_ends(recorder: Recorder, tmp_p
         env=environment | counted_preload.beside(tmp_path / "differs"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START_PATIENCE,
     )
     assert (done.stdout, done.returncode) == ("the end of the script\n", 0), done.stderr
     assert done.stderr.count(HANGS) == 1

@@ -462,7 +462,7 @@ def test_a_script_that_just_ends_still_tells_that_its_cluster_stopped(
         env=os.environ | counted_preload.beside(tmp_path / "differs"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START_PATIENCE,
         check=True,
     )
     assert recorder.url in done.stdout

@@ -517,7 +517,7 @@ def test_a_script_that_ends_while_the_service_hangs_leaves_all_to_the_next(
         env=os.environ | counted_preload.beside(differs := tmp_path / "differs"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START_PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     counted_preload.assert_equal(differs)

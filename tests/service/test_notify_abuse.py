@@ -33,7 +33,7 @@ from daskscope_service.notifications.addresses import (
 )
 from daskscope_service.notifications.delivery import Attempt, Message
 from daskscope_service.notifications.sending import SECONDS, NotSent, Sender, reason
-from tests.patience import wait_until
+from tests.patience import START_PATIENCE, wait_until
 from tests.service.people import browser_of, make_user
 from tests.service.test_commands import Workspace
 from tests.service.test_notifications import add, erred, shown
@@ -299,7 +299,7 @@ refused(lambda: socket.socket().connect(("localhost", 1)), ConnectionRefusedErro
 refused(lambda: socket.socket(socket.AF_UNIX).connect("/run/x"), ConnectionRefusedError)
 assert guard.inner
 """
-    subprocess.run([sys.executable, "-c", tried], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", tried], check=True, timeout=START_PATIENCE)
 
 
 def test_what_is_told_of_a_failure_is_no_scan_of_the_network() -> None:

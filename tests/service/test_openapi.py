@@ -19,7 +19,7 @@ from daskscope_service.api.openapi import document
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db.engine import upgrade_database
 from daskscope_service.settings import Settings
-from tests.patience import stretched
+from tests.patience import START_PATIENCE, stretched
 from tests.service.beats import full_beat, post
 from tests.service_process import ServiceProcess
 
@@ -214,7 +214,11 @@ def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
     # What msgspec learns of a type, two threads must not learn together: that ended the process.
     program = Path(__file__).with_name("first_answers.py")
     done = subprocess.run(
-        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, program, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=START_PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("types\n")
