@@ -67,6 +67,8 @@ def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
     recorder: Recorder, tmp_path: Path
 ) -> None:
     programs: dict[str, subprocess.Popen[str]] = {}
+    # Programs inherit it, and nohup has it ignored.
+    of_tests = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         for name, (how, _, _) in ENDS.items():
             script = tmp_path / f"program_{name}.py"
@@ -90,6 +92,7 @@ def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
         for name, program in programs.items():
             program.communicate(typed if name == "console" else None, timeout=stretched(120.0))
     finally:
+        signal.signal(signal.SIGHUP, of_tests)
         for program in programs.values():
             program.kill()
     assert {name: program.returncode for name, program in programs.items()} == {
