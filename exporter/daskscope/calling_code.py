@@ -329,7 +329,9 @@ def _profiled(frame: FrameType) -> list[str]:
         caller = caller.f_back  # a function of the string was called by the string
     argument = None if caller is None else _RUN_A_TEXT.get(caller.f_code.co_name)
     text = None if caller is None or argument is None else caller.f_locals.get(argument)
-    return text.splitlines(keepends=True) if type(text) is str else []
+    if type(text) is not str or len(text) > MAX_FILE:
+        return []
+    return text.splitlines(keepends=True)
 
 
 def _is_of_main(frame: FrameType) -> bool:

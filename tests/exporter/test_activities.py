@@ -140,7 +140,7 @@ def test_while_each_thread_has_a_task_all_time_is_theirs(
         more = rows["hold"]["running"] - before["hold"]["running"]
         return had > 1 and more == pytest.approx(had, rel=0.1)
 
-    # A busy machine's worker tells of it late, which matters less the longer it goes on.
+    # A busy machine's worker reports it late, which matters less the longer it goes on.
     _, after = wait_for_rows(recorder, all_theirs, "time that is all theirs")
 
     for name in names:

@@ -583,3 +583,17 @@ def test_whatever_goes_wrong_is_counted_and_the_graph_goes_without_its_code(
         assert client._get_computation_code(nframes=0) == ()
     assert drops == {"internal error": 1}
     assert client._get_computation_code(nframes=0)
+
+
+def test_a_string_of_a_profiler_that_is_as_long_as_no_file_may_be_is_not_read() -> None:
+    def runctx(cmd: str) -> list[str]:
+        found: list[list[str]] = []
+
+        def look() -> None:
+            found.append(calling_code._lines(sys._getframe(1)))
+
+        exec(compile(cmd, "<string>", "exec"), {"look": look})
+        return found[0]
+
+    assert runctx("look()\n") == ["look()\n"]
+    assert runctx("look()\n#" + "x" * calling_code.MAX_FILE) == []
