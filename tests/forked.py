@@ -2,9 +2,9 @@
 
 To start a service takes 1.4 to 2.1 s of a core, most of it imports; a copy takes 0.3 s, and from
 the first line of :func:`daskscope_service.cli.main.main` on it is the same, but for passwords'
-hashes. ``dask scheduler`` and ``dask worker`` find Dask and OpenTelemetry imported, and import
-daskscope themselves. There is one such process of either kind for each that runs tests, and it ends
-with that.
+hashes: also what is imported only where it is needed is there already. ``dask scheduler`` and
+``dask worker`` find Dask and OpenTelemetry imported, and import daskscope themselves. There is one
+such process of either kind for each that runs tests, and it ends with that.
 """
 
 from __future__ import annotations
@@ -151,7 +151,15 @@ def _import(program: Program) -> None:
         import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: F401
         import requests  # noqa: F401
     else:
-        import daskscope_service.application  # noqa: F401
+        import alembic.command  # noqa: F401
+        import psycopg  # noqa: F401
+        import sqlalchemy.dialects.postgresql.psycopg  # noqa: F401
+
+        import daskscope_service.application
+        import daskscope_service.cli.main
+        import daskscope_service.export.files
+        import daskscope_service.server.front
+        import daskscope_service.server.process  # noqa: F401
         from tests import light_passwords
 
         light_passwords.use()
