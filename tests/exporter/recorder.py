@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from email.message import Message
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -21,6 +22,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.logs.v1 import logs_pb2
 
 from daskscope import names, protocol
@@ -35,7 +37,15 @@ Misbehaviour = int | str | Callable[[BaseHTTPRequestHandler], None] | None
 Row = TypeVar("Row")
 Key = TypeVar("Key", bound=Hashable)
 
-#: The longest that a test waits for something that should happen.
+Otlp = TypeVar(
+    "Otlp", ExportLogsServiceRequest, ExportMetricsServiceRequest, ExportTraceServiceRequest
+)
+
+_OTLP = {
+    "/v1/logs": ExportLogsServiceRequest,
+    "/v1/metrics": ExportMetricsServiceRequest,
+    "/v1/traces": ExportTraceServiceRequest,
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,19 @@ class Request:
     path: str
     headers: Message
     body: bytes
+
+    # Decoded once: tests look at all that came whenever something comes.
+
+    @cached_property
+    def beat(self) -> protocol.Heartbeat | None:
+        """The heartbeat, if it is one."""
+        return _decode(self.body) if self.path == "/api/v1/heartbeats" else None
+
+    @cached_property
+    def otlp(self) -> Any:
+        """What is in an OTLP request, None in another."""
+        kind = _OTLP.get(self.path)
+        return None if kind is None else kind.FromString(self.body)
 
 
 class Recorder:
@@ -123,7 +146,10 @@ class Recorder:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         if handler.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        self.arrived.append(Request(target, handler.headers, body))
+        request = Request(handler.path, handler.headers, body)
+        self.arrived.append(
+            request if target == handler.path else Request(target, handler.headers, body)
+        )
         how = self.misbehave(handler.path)
         if self.misbehave_on is not None and self.misbehave_on in body:
             how = 400
@@ -145,8 +171,8 @@ class Recorder:
             self._answer(handler, how, b'{"title": "told to", "detail": "told to misbehave"}')
             return
         answer = b""
-        if handler.path == "/api/v1/heartbeats":
-            beat = _decode(body)
+        beat = request.beat
+        if beat is not None:
             self._known_code |= {code.hash for code in beat.code}
             named = {
                 frame.code
@@ -165,7 +191,7 @@ class Recorder:
             fields = json.loads(protocol.encode(reply))
             answer = json.dumps({**fields, "commands": self.commands}).encode()
         with self.changed:
-            self.requests.append(Request(handler.path, handler.headers, body))
+            self.requests.append(request)
             self.changed.notify_all()
         self._answer(handler, 200, answer)
 
@@ -193,11 +219,12 @@ class Recorder:
 
     @property
     def beats(self) -> list[protocol.Heartbeat]:
-        return [
-            msgspec.json.decode(request.body, type=protocol.Heartbeat)
-            for request in list(self.requests)
-            if request.path == "/api/v1/heartbeats"
-        ]
+        beats = (request.beat for request in list(self.requests))
+        return [beat for beat in beats if beat is not None]
+
+    def otlp(self, kind: type[Otlp]) -> list[Otlp]:
+        """The OTLP requests of that kind, in the order in which they came."""
+        return [request.otlp for request in list(self.requests) if _OTLP.get(request.path) is kind]
 
     @property
     def bytes(self) -> bytes:
@@ -239,12 +266,9 @@ class Recorder:
 
     def log_records(self, event: str) -> list[logs_pb2.LogRecord]:
         """The OTLP log records of that name."""
-        sent = ExportLogsServiceRequest()
-        for request in list(self.requests):
-            if request.path == "/v1/logs":
-                sent.MergeFromString(request.body)
         return [
             record
+            for sent in self.otlp(ExportLogsServiceRequest)
             for resource in sent.resource_logs
             for scope in resource.scope_logs
             for record in scope.log_records
@@ -254,11 +278,9 @@ class Recorder:
     def points(self, metric: names.Metric) -> list[dict[tuple[str, ...], float]]:
         """The metric's values in each OTLP export, by its attributes' values as declared."""
         exports = []
-        for request in list(self.requests):
-            if request.path != "/v1/metrics":
-                continue
+        for sent in self.otlp(ExportMetricsServiceRequest):
             values: dict[tuple[str, ...], float] = {}
-            for resource in ExportMetricsServiceRequest.FromString(request.body).resource_metrics:
+            for resource in sent.resource_metrics:
                 for scope in resource.scope_metrics:
                     for found in scope.metrics:
                         if found.name != metric.name:
@@ -274,14 +296,10 @@ class Recorder:
     def times(self, metric: names.Metric) -> list[float]:
         """The time of the metric's points in each OTLP export, in epoch seconds: one for all."""
         exports = []
-        for request in list(self.requests):
-            if request.path != "/v1/metrics":
-                continue
+        for sent in self.otlp(ExportMetricsServiceRequest):
             found = {
                 point.time_unix_nano / 1e9
-                for resource in ExportMetricsServiceRequest.FromString(
-                    request.body
-                ).resource_metrics
+                for resource in sent.resource_metrics
                 for scope in resource.scope_metrics
                 for one in scope.metrics
                 if one.name == metric.name

@@ -65,17 +65,16 @@ def _attributes(pairs: Any) -> dict[str, str]:
     return {pair.key: text(pair) for pair in pairs}
 
 
-def _sent(recorder: Recorder, signal: str, message: Any) -> Any:
-    for request in list(recorder.requests):
-        if request.path == f"/v1/{signal}":
-            message.MergeFromString(request.body)
+def _sent(recorder: Recorder, message: Any) -> Any:
+    for sent in recorder.otlp(type(message)):
+        message.MergeFrom(sent)
     return message
 
 
 def _metrics(recorder: Recorder) -> dict[str, set[str]]:
     """Attributes by the metric's name."""
     found: dict[str, set[str]] = {}
-    sent = _sent(recorder, "metrics", ExportMetricsServiceRequest())
+    sent = _sent(recorder, ExportMetricsServiceRequest())
     for resource in sent.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
@@ -138,7 +137,7 @@ def test_every_metric_comes_with_its_attributes_and_no_other(told: Recorder) -> 
 
 def test_the_resource_says_who_speaks_and_nothing_else(told: Recorder) -> None:
     cluster = told.beats[0].cluster
-    sent = _sent(told, "metrics", ExportMetricsServiceRequest())
+    sent = _sent(told, ExportMetricsServiceRequest())
     for resource in sent.resource_metrics:
         attributes = _attributes(resource.resource.attributes)
         assert set(attributes) == {*names.RESOURCE_ATTRIBUTES, *names.SDK_ATTRIBUTES}
@@ -150,7 +149,7 @@ def test_the_resource_says_who_speaks_and_nothing_else(told: Recorder) -> None:
 
 
 def test_spans_are_of_the_trace_that_the_computation_names(told: Recorder) -> None:
-    sent = _sent(told, "traces", ExportTraceServiceRequest())
+    sent = _sent(told, ExportTraceServiceRequest())
     spans = [
         span
         for resource in sent.resource_spans
@@ -185,7 +184,7 @@ def test_spans_are_of_the_trace_that_the_computation_names(told: Recorder) -> No
 
 
 def test_log_events_come_with_their_names(told: Recorder) -> None:
-    sent = _sent(told, "logs", ExportLogsServiceRequest())
+    sent = _sent(told, ExportLogsServiceRequest())
     records = [
         record
         for resource in sent.resource_logs

@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from distributed import Client, LocalCluster, wait
 from distributed.core import Status
@@ -244,21 +243,11 @@ def test_ten_thousand_graphs_between_two_beats_are_all_told(
     register(interval="1h", **NO_WORKERS)
     client.run_on_scheduler(_run_graphs, 10_000, 1)
 
-    rows: dict[str, protocol.Computation] = {}
-    read = 0
+    def all_told() -> dict[str, protocol.Computation] | None:
+        rows = recorder.computations()
+        return rows if len(rows) == 10_000 else None
 
-    def all_told() -> bool:
-        # Each beat is read once: there are many, and they are large.
-        nonlocal read
-        requests = recorder.requests[read:]
-        read += len(requests)
-        for request in requests:
-            if request.path == "/api/v1/heartbeats":
-                beat = msgspec.json.decode(request.body, type=protocol.Heartbeat)
-                rows.update((row.id, row) for row in beat.computations)
-        return len(rows) == 10_000
-
-    recorder.wait_for(all_told, "all of them")
+    rows = recorder.wait_for(all_told, "all of them")
     assert {(row.status, row.completed) for row in rows.values()} == {("finished", 1)}
     assert not recorder.beats[-1].drops
 

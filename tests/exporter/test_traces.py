@@ -89,12 +89,9 @@ def nap(seconds: float) -> float:
 
 
 def spans(recorder: Recorder, name: str = "") -> list[Span]:
-    sent = ExportTraceServiceRequest()
-    for request in list(recorder.requests):
-        if request.path == "/v1/traces":
-            sent.MergeFromString(request.body)
     return [
         span
+        for sent in recorder.otlp(ExportTraceServiceRequest)
         for resource in sent.resource_spans
         for scope in resource.scope_spans
         for span in scope.spans
@@ -713,12 +710,9 @@ def nap_or_wait(number: int, gate: str) -> None:
 
 
 def progress(recorder: Recorder) -> list[LogRecord]:
-    sent = ExportLogsServiceRequest()
-    for request in list(recorder.requests):
-        if request.path == "/v1/logs":
-            sent.MergeFromString(request.body)
     return [
         record
+        for sent in recorder.otlp(ExportLogsServiceRequest)
         for resource in sent.resource_logs
         for scope in resource.scope_logs
         for record in scope.log_records
@@ -773,11 +767,10 @@ def test_without_traces_there_are_none(
     assert wrapped(client) == [False]
     assert not spans(recorder)
     assert TRACE.encode() not in recorder.bytes
-    for request in list(recorder.requests):
-        if request.path == "/v1/logs":
-            for resource in ExportLogsServiceRequest.FromString(request.body).resource_logs:
-                for scope in resource.scope_logs:
-                    assert not any(record.trace_id for record in scope.log_records)
+    for sent in recorder.otlp(ExportLogsServiceRequest):
+        for resource in sent.resource_logs:
+            for scope in resource.scope_logs:
+                assert not any(record.trace_id for record in scope.log_records)
 
 
 @pytest.mark.usefixtures("registered_without_otlp")

@@ -25,6 +25,9 @@ from distributed.metrics import time as wall_clock
 
 #: Seconds between two looks at the threads, beside one at each transition.
 LOOK = 0.01
+#: Workers from which on there is no look at each transition, and the others are rarer: each looks
+#: at all workers. Then threads cannot be compared.
+MANY = 50
 #: How far thread-seconds may be off: a share, for looks come late on a busy machine, and thread-
 #: seconds, for the two plugins do not start and stop at the same moment.
 SHARE, SECONDS = 0.03, 0.6
@@ -165,7 +168,7 @@ class Truth(SchedulerPlugin):
         """Count the tasks that are to run: what is asked for, and what that needs, if it is not
         there and nobody else has asked for it.
         """
-        self._look()
+        self._look_if_few()
         if not self._is_there():
             return
         waiting, seen = list(keys), set()
@@ -184,7 +187,7 @@ class Truth(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
         """Note when runs begin, and how they end."""
-        self._look()
+        self._look_if_few()
         if not self._is_there() or start == finish or key in self._left_out:
             if finish == "forgotten":
                 self._left_out.discard(key)
@@ -200,6 +203,8 @@ class Truth(SchedulerPlugin):
         if finish == "processing":
             on = task.processing_on
             address = "" if on is None else on.address
+            if on is not None:
+                self._threads_of[address] = on.nthreads
             self._running[key] = Run(
                 key, address, wall_clock(), task.retries, prefix=task.prefix.name
             )
@@ -265,7 +270,11 @@ class Truth(SchedulerPlugin):
 
     async def _look_regularly(self) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK * max(1, len(self._scheduler.workers) / MANY))
+            self._look()
+
+    def _look_if_few(self) -> None:
+        if len(self._scheduler.workers) < MANY:
             self._look()
 
     def _is_there(self) -> bool:
@@ -485,6 +494,7 @@ class Truth(SchedulerPlugin):
         """Compare thread-seconds by state, ``until`` a time: they may differ by :data:`SHARE` and
         :data:`SECONDS`, and by the time in which nobody looked when it began and ended.
         """
+        assert self.peak_workers < MANY, "there were too few looks"
         spent = self.spent(self.began_at, until)
         last = next((at for at, _ in reversed(self._history) if at <= until), until)
         unseen = (self._seen_late + until - last) * self.peak_threads
