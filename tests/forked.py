@@ -1,10 +1,11 @@
-"""Runs ``daskscope`` and ``dask`` commands in forked copies of processes that have imported much.
+"""Runs commands and programs in forked copies of processes that have imported much.
 
 To start a service takes 1.4 to 2.1 s of a core, most of it imports; a copy takes 0.3 s, and from
 the first line of :func:`daskscope_service.cli.main.main` on it is the same, but for passwords'
-hashes: also what is imported only where it is needed is there already. ``dask scheduler`` and
-``dask worker`` find Dask and OpenTelemetry imported, and import daskscope themselves. There is one
-such process of either kind for each that runs tests, and it ends with that.
+hashes: also what is imported only where it is needed is there already. ``dask scheduler``,
+``dask worker`` and programs in Python find Dask and OpenTelemetry imported, and import daskscope
+themselves. There is one such process of either kind for each that runs tests, and it ends with
+that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib.util
 import json
 import os
 import runpy
@@ -22,13 +24,16 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal, TextIO
 
 from tests.patience import stretched
 
-Program = Literal["daskscope", "dask"]
+#: What is run: the command of that name, or, as ``python`` does it, a file, ``-m`` or ``-c``.
+Program = Literal["daskscope", "dask", "python"]
 
 _MOST_BYTES = 1 << 17
 
@@ -45,12 +50,20 @@ class ForkedProcess:
         environment: Mapping[str, str],
         files: tuple[int, int, int] | None = None,
         program: Program = "daskscope",
+        folder: Path | None = None,
     ) -> None:
-        """Start it: with ``files`` as its input, output and errors, by default with no input, and
-        with output and errors in ``stdout``.
+        """Start it in ``folder``, by default this one: with ``files`` as its input, output and
+        errors, by default with no input, and with output and errors in ``stdout``.
         """
         self._ended, its_end = os.pipe()
-        request = json.dumps({"arguments": [*arguments], "environment": dict(environment)})
+        request = json.dumps(
+            {
+                "program": program,
+                "arguments": [*arguments],
+                "environment": dict(environment),
+                "folder": str(folder or Path.cwd()),
+            }
+        )
         with contextlib.ExitStack() as ours:
             ours.callback(os.close, its_end)
             if files is None:
@@ -61,7 +74,7 @@ class ForkedProcess:
                 ours.callback(os.close, nothing)
                 files = (nothing, its_output, its_output)
             with _asking:
-                to_server = _server(program)
+                to_server = _server("dask" if program == "python" else program)
                 socket.send_fds(to_server, [request.encode()], [*files, its_end])
                 self.pid = int(to_server.recv(32))
         self.returncode: int | None = None
@@ -111,6 +124,8 @@ def run(
     *,
     input: str = "",
     timeout: float = 60,
+    program: Program = "daskscope",
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, as :func:`subprocess.run` does.
 
@@ -122,7 +137,7 @@ def run(
         given.write(input)
         given.seek(0)
         numbers = given.fileno(), output.fileno(), errors.fileno()
-        process = ForkedProcess(arguments, environment, numbers)
+        process = ForkedProcess(arguments, environment, numbers, program, folder)
         try:
             code = process.wait(stretched(timeout))
         finally:
@@ -207,29 +222,59 @@ def _serve(program: Program) -> tuple[dict[str, Any], list[int]] | None:
         requests.send(str(copy).encode())
 
 
-def _become(program: Program, request: dict[str, Any], files: Sequence[int]) -> None:
+def _become(request: dict[str, Any], files: Sequence[int]) -> None:
+    program: Program = request["program"]
     for number, file in enumerate(files):
         os.dup2(file, number)
     for file in files:
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.chdir(request["folder"])
     sys.argv[:] = [program, *request["arguments"]]
-    if program == "dask":
-        import dask
+    if program == "daskscope":
+        from daskscope_service.cli.main import main
 
-        dask.config.refresh()  # it was read as Dask was imported
+        main()
+        return
+    import dask
+
+    dask.config.refresh()  # it was read as Dask was imported
+    if program == "dask":
         # As ``dask scheduler`` and ``dask worker`` do it.
         module = f"distributed.cli.dask_{sys.argv.pop(1)}"
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-        return
-    from daskscope_service.cli.main import main
+    else:
+        _run_python()
 
-    main()
+
+def _run_python() -> None:
+    """Run what the arguments name. It stays ``__main__`` to the end, which :mod:`runpy` ends
+    before: what it holds is still there as the interpreter ends.
+    """
+    del sys.argv[0]
+    main = types.ModuleType("__main__")
+    if sys.argv[0] == "-m":
+        sys.path[0] = os.getcwd()
+        spec = main.__spec__ = importlib.util.find_spec(sys.argv.pop(1))
+        assert spec is not None
+        assert spec.origin is not None
+        sys.argv[0] = main.__file__ = spec.origin
+        code = compile(Path(spec.origin).read_bytes(), spec.origin, "exec")
+    elif sys.argv[0] == "-c":
+        sys.path[0] = ""
+        code = compile(sys.argv.pop(1), "<string>", "exec")
+    else:
+        main.__file__ = sys.argv[0]
+        sys.path[0] = str(Path(main.__file__).resolve().parent)
+        code = compile(Path(main.__file__).read_bytes(), main.__file__, "exec")
+    # Whose first folder was that of these tests, whatever it names.
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
 
 
 if __name__ == "__main__":
-    program: Program = "dask" if sys.argv[1] == "dask" else "daskscope"
-    found = _serve(program)
+    found = _serve("dask" if sys.argv[1] == "dask" else "daskscope")
     if found is not None:
-        _become(program, *found)
+        _become(*found)

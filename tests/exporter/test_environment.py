@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from dataclasses import asdict
@@ -26,6 +25,7 @@ from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
 from daskscope.observe.cluster.environment import host
 from daskscope.scrubbing import SCRUBBED
+from tests import forked
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process
@@ -175,17 +175,18 @@ def test_a_cluster_that_nobody_named_has_the_name_of_its_program(
     )
     tmp_path.joinpath("train_model.py").write_text(text)
     called = {"file": ["train_model.py"], "module": ["-m", "train_model"], "text": ["-c", text]}
-    subprocess.run(
-        [sys.executable, *called[how]],
-        cwd=tmp_path,
-        env=os.environ
+    done = forked.run(
+        called[how],
+        os.environ
         | {"DASK_DASKSCOPE__ENDPOINT": recorder.url, "DASK_DASKSCOPE__TOKEN": TOKEN}
         | {"LOGNAME": "ada"}
         | variables
         | counted_preload.beside(tmp_path / "differs"),
-        check=True,
         timeout=START_PATIENCE,
+        program="python",
+        folder=tmp_path,
     )
+    assert done.returncode == 0, done.stderr
     assert {beat.cluster.name for beat in recorder.beats} == {name}
     counted_preload.assert_equal(tmp_path / "differs")
 

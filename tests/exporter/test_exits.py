@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,21 @@ import pytest
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
-from tests.patience import stretched
+from tests.forked import ForkedProcess
+from tests.patience import stretched, wait_until
 
 _BEGIN = """
 import code, os, signal, sys, time
 import daskscope
 from distributed import Client, LocalCluster
 
-def begin(name):
-    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
+# Programs inherit it, and nohup has it ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+def begin(name, processes=False):
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=processes, dashboard_address=":0"
+    )
     client = Client(cluster)
     daskscope.register(client, endpoint={url!r}, token={token!r}, interval="1s", name=name)
     return client, client.map(abs, range(3))
@@ -29,9 +35,10 @@ def begin(name):
 if __name__ == "__main__":
 """
 
-#: How each ends, its exit status, and whether it says goodbye.
+#: How each ends, its exit status, and whether it says goodbye. Some have workers in processes of
+#: their own, which have to end then, too.
 ENDS: dict[str, tuple[str, int, bool]] = {
-    "end": ("held = begin('end')", 0, True),
+    "end": ("held = begin('end', processes=True)", 0, True),
     "exit": ("held = begin('exit'); sys.exit(3)", 3, True),
     "exception": ("held = begin('exception'); raise KeyError('nobody')", 1, True),
     # As consoles of editors are made.
@@ -43,7 +50,7 @@ ENDS: dict[str, tuple[str, int, bool]] = {
         True,
     ),
     "signal": (
-        "held = begin('signal'); print('ready', flush=True); time.sleep(600)",
+        "held = begin('signal', processes=True); print('ready', flush=True); time.sleep(600)",
         -signal.SIGTERM,
         False,
     ),
@@ -66,33 +73,32 @@ ENDS: dict[str, tuple[str, int, bool]] = {
 def test_a_program_ends_as_it_would_and_says_goodbye_where_it_still_runs_python(
     recorder: Recorder, tmp_path: Path
 ) -> None:
-    programs: dict[str, subprocess.Popen[str]] = {}
-    # Programs inherit it, and nohup has it ignored.
-    of_tests = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    programs: dict[str, ForkedProcess] = {}
+    typed = tmp_path / "typed"
+    typed.write_text("held = begin('console')\nexit()\n")
     try:
-        for name, (how, _, _) in ENDS.items():
-            script = tmp_path / f"program_{name}.py"
-            begin = _BEGIN.format(url=recorder.url, token=TOKEN)
-            script.write_text(f"{begin}    {how}\n")
-            programs[name] = subprocess.Popen(
-                [sys.executable, str(script)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env=os.environ | counted_preload.beside(tmp_path / name),
-            )
+        with ExitStack() as opened:
+            errors = opened.enter_context((tmp_path / "errors").open("w"))
+            for name, (how, _, _) in ENDS.items():
+                script = tmp_path / f"program_{name}.py"
+                begin = _BEGIN.format(url=recorder.url, token=TOKEN)
+                script.write_text(f"{begin}    {how}\n")
+                given = opened.enter_context(open(typed if name == "console" else os.devnull))
+                output = opened.enter_context((tmp_path / f"output_{name}").open("w"))
+                programs[name] = ForkedProcess(
+                    [str(script)],
+                    os.environ | counted_preload.beside(tmp_path / name),
+                    (given.fileno(), output.fileno(), errors.fileno()),
+                    "python",
+                )
         sent = {"signal": signal.SIGTERM, "handler": signal.SIGTERM, "hangup": signal.SIGHUP}
         for name, number in sent.items():
-            output = programs[name].stdout
-            assert output is not None
-            assert output.readline() == "ready\n"
-            os.kill(programs[name].pid, number)
-        typed = "held = begin('console')\nexit()\n"
-        for name, program in programs.items():
-            program.communicate(typed if name == "console" else None, timeout=stretched(120.0))
+            said = tmp_path / f"output_{name}"
+            wait_until(said.read_text, what=f"that {name} is ready")
+            programs[name].send_signal(number)
+        for program in programs.values():
+            program.wait(stretched(120.0))
     finally:
-        signal.signal(signal.SIGHUP, of_tests)
         for program in programs.values():
             program.kill()
     assert {name: program.returncode for name, program in programs.items()} == {
