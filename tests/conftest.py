@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import multiprocessing
-import os
 import time
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -44,13 +43,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=math.inf,
         help="minutes after which no slow test begins any more; those that are left are skipped",
-    )
-    parser.addoption(
-        "--outage",
-        type=float,
-        # At least longer than the longest pause between two tries of the collector.
-        default=120.0 if "CI" in os.environ else 15.0,
-        help="seconds that an outage of InfluxDB lasts; two minutes under CI",
     )
 
 

@@ -35,7 +35,6 @@ bind-address = "127.0.0.1:{backup_port}"
 [http]
   bind-address = "127.0.0.1:{port}"
   auth-enabled = true
-  flux-enabled = true
   log-enabled = false
 """
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.stack.collector import CONFIGURATIONS
 
@@ -46,3 +47,15 @@ def test_a_slip_would_be_found(otelcol: Path) -> None:
     told = validate(otelcol, *files, "yaml:exporters::influxdb::metrics_shema: none")
     assert told.returncode != 0
     assert "metrics_shema" in told.stderr
+
+
+@pytest.mark.parametrize("file", sorted({file for files in COMBINATIONS for file in files}))
+def test_what_waits_for_a_receiver_waits_on_disk_and_for_as_long_as_it_takes(file: str) -> None:
+    """Tests of outages, which are short, cannot see after how long an exporter gives up."""
+    told = yaml.safe_load((CONFIGURATIONS / file).read_text(encoding="utf-8"))
+    for name, exporter in told.get("exporters", {}).items():
+        if name == "prometheus":
+            continue  # it is asked, and sends nothing
+        retry = exporter["retry_on_failure"]
+        assert (retry.get("enabled"), retry.get("max_elapsed_time")) == (True, "0s"), name
+        assert exporter["sending_queue"].get("storage") == "file_storage", name

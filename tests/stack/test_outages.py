@@ -20,6 +20,12 @@ pytestmark = pytest.mark.slow
 
 _BEGAN = time.time_ns()  # a database forgets what is old, and at once what is too old
 
+#: Pauses between tries are a tenth of a second, so that a short outage outlasts many tries.
+_HASTY = Path(__file__).with_name("hasty.yaml")
+
+#: Tries that fail before an outage is long enough.
+_TRIES = 6
+
 
 def attributes(**values: str) -> list[dict[str, Any]]:
     return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
@@ -85,35 +91,42 @@ def expected(count: int) -> tuple[set[float], set[str]]:
 @pytest.fixture
 def collector(otelcol: Path, influxdb: InfluxDB, tmp_path: Path) -> Iterator[Collector]:
     folder = tmp_path / "collector"
-    files = ["base.yaml", into(influxdb)]
+    files = ["base.yaml", into(influxdb), _HASTY]
     with Collector(otelcol, folder, files, influxdb.for_collector) as collector:
         yield collector
 
 
-def send_for(seconds: float, collector: Collector, first: int) -> int:
-    """Send a point and a record again and again for so long; return the number after the last."""
-    ends = time.monotonic() + seconds
-    number = first
-    while time.monotonic() < ends:
+def send_until_it_has_failed(collector: Collector, first: int) -> int:
+    """Send a point and a record again and again until the collector has tried in vain some more
+    times to pass them on; return the number after the last.
+    """
+
+    def failed() -> int:
+        return collector.part.log.read_text(encoding="utf-8").count("Exporting failed")
+
+    number, before = first, failed()
+
+    def sent() -> bool:
+        nonlocal number
         assert send(collector, number)
         number += 1
-        time.sleep(0.1)
+        return failed() >= before + _TRIES
+
+    wait_until(sent)
     return number
 
 
 def test_nothing_is_lost_while_influxdb_is_away_and_the_collector_is_killed(
-    influxdb: InfluxDB, collector: Collector, request: pytest.FixtureRequest
+    influxdb: InfluxDB, collector: Collector
 ) -> None:
-    seconds = request.config.getoption("--outage")
     assert send(collector, 0)
     wait_until(lambda: arrived(influxdb) == expected(1))
     influxdb.part.stop()
-    number = send_for(seconds / 2, collector, 1)
     # It has tried, and failed: what is kept from now on is kept on disk.
-    wait_until(lambda: "Exporting failed" in collector.part.log.read_text(encoding="utf-8"))
+    number = send_until_it_has_failed(collector, 1)
     collector.part.stop("KILL")
     collector.part.start()
-    number = send_for(seconds / 2, collector, number)
+    number = send_until_it_has_failed(collector, number)
     influxdb.part.start()
     wait_until(lambda: arrived(influxdb) == expected(number))
     collector.drain()
@@ -143,7 +156,7 @@ def test_only_documented_attributes_of_a_resource_become_tags(
 def test_a_full_queue_refuses_what_comes_and_says_so(
     otelcol: Path, influxdb: InfluxDB, tmp_path: Path
 ) -> None:
-    files = ["base.yaml", into(influxdb)]
+    files = ["base.yaml", into(influxdb), _HASTY]
     environment = {**influxdb.for_collector, "QUEUE_BYTES": "20000"}
     with Collector(otelcol, tmp_path / "collector", files, environment) as collector:
         assert send(collector, 0)
@@ -180,7 +193,7 @@ def test_a_full_disk_refuses_what_comes_and_says_so(
     otelcol: Path, influxdb: InfluxDB, tmp_path: Path
 ) -> None:
     folder = tmp_path / "collector"
-    files = ["base.yaml", into(influxdb)]
+    files = ["base.yaml", into(influxdb), _HASTY]
     with small_disk(folder / "queue"):
         with Collector(otelcol, folder, files, influxdb.for_collector) as collector:
             assert send(collector, 0)
