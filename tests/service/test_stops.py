@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -118,6 +119,16 @@ def test_told_to_stop_under_load_it_loses_nothing(service: ServiceProcess) -> No
     assert set().union(*(sender.answers for sender in senders)) <= {200, 429, 503}
     check_kept(service, senders)
     assert "Traceback" not in service.output
+
+
+@pytest.mark.sqlite
+def test_it_ends_also_if_the_system_gives_the_signal_to_another_thread(
+    service: ServiceProcess,
+) -> None:
+    threads = {int(name) for name in os.listdir(f"/proc/{service.pid}/task")} - {service.pid}
+    assert threads
+    assert ctypes.CDLL(None).tgkill(service.pid, threads.pop(), signal.SIGTERM) == 0
+    assert service.stop(None) == 0
 
 
 def test_a_request_under_way_is_answered_though_it_was_told_to_stop(

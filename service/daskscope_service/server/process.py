@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import ipaddress
@@ -76,7 +77,39 @@ def serve(settings: Settings) -> None:
     )
     if settings.tls_cert is not None:
         server.on_startup(functools.partial(_renew_certificates, server, settings))
+    server.main_loop_interrupt = _Wakeup(server)
     server.serve(target_loader=functools.partial(_load, settings), wrap_loader=False)
+
+
+class _Wakeup:
+    """What the supervising process waits for, in place of the server's ``threading.Event``.
+
+    Each signal ends the wait. With an Event it need not: Python calls a signal's handler in the
+    main thread, once that runs, and the system may give the signal to another thread. Nor does an
+    Event end it if the signal came just before the server clears the Event, as it does to reload.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._is_set = False
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+
+    def set(self) -> None:
+        """End the wait, from a signal's handler or from a thread."""
+        self._is_set = True
+        with contextlib.suppress(BlockingIOError):  # what fills the pipe ends the wait, too
+            os.write(self._waker, b"\0")
+
+    def clear(self) -> None:
+        """Let the next wait last until something new comes."""
+        self._is_set = False
+
+    def wait(self) -> None:
+        """Return once it is set, or a signal asks to stop or to reload."""
+        while not (self._is_set or self._server.interrupt_signal or self._server.reload_signal):
+            os.read(self._woken, 1024)
 
 
 def check(settings: Settings) -> None:
