@@ -614,7 +614,7 @@ class Candidate(TypedDict):
     ``before`` or ``after`` is None if that run does not have it.
     """
 
-    kind: Literal["version", "code", "workers", "data", "setting", "place", "shape"]
+    kind: Literal["version", "code", "workers", "data", "setting", "place", "load", "shape"]
     what: str
     before: str | None
     after: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +16,7 @@ from distributed.metrics import context_meter
 from daskscope import protocol
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
+from tests.exporter.truth import Truth
 from tests.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.contract
@@ -75,14 +77,20 @@ def wait_for_rows(recorder: Recorder, fits: Any, what: str) -> tuple[protocol.He
     return recorder.wait_for(look, what)
 
 
-def assert_adds_up(recorder: Recorder, last: protocol.Heartbeat, rows: Rows) -> None:
-    first = min(recorder.beats, key=_seq)
-    elapsed = last.status.at - first.status.at
-    had = elapsed * last.status.threads
-    # The first beat is sent as the plugin starts to count, and not at the very same moment. What is
-    # missing or told twice is a second or more.
-    assert total(rows) == pytest.approx(had, rel=0.02, abs=0.9)
-    assert all(value >= 0 for seconds in rows.values() for value in seconds.values())
+AddsUp = Callable[[protocol.Heartbeat, Rows], None]
+
+
+@pytest.fixture
+def assert_adds_up(counts_equal_truth: Truth) -> AddsUp:
+    """Compare all rows up to a beat with the threads' time since the plugin came."""
+
+    def assert_adds_up(last: protocol.Heartbeat, rows: Rows) -> None:
+        had = counts_equal_truth.spent(counts_equal_truth.began_at, last.status.at).threads
+        # What is missing or counted twice is a second or more.
+        assert total(rows) == pytest.approx(had, rel=0.02, abs=0.5)
+        assert all(value >= 0 for seconds in rows.values() for value in seconds.values())
+
+    return assert_adds_up
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +100,10 @@ def _workers_know_this_module(client: Client) -> None:
 
 
 def test_rows_add_up_to_all_time_while_a_long_task_runs(
-    client: Client, register: Register, recorder: Recorder
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    assert_adds_up: AddsUp,
 ) -> None:
     register()
     long = client.submit(hold, "long")
@@ -104,7 +115,7 @@ def test_rows_add_up_to_all_time_while_a_long_task_runs(
         "the time of all short tasks",
     )
 
-    assert_adds_up(recorder, last, rows)
+    assert_adds_up(last, rows)
     # Told twice it would be two seconds. Where there is little CPU, sleep takes its time.
     assert 0.95 < rows["spin"]["thread-cpu"] < 1.9
     assert rows["sleep"]["thread-noncpu"] > 0.95
@@ -119,7 +130,7 @@ def test_rows_add_up_to_all_time_while_a_long_task_runs(
         lambda rows: rows["hold"]["running"] == 0.0 and rows["hold"].get("thread-noncpu", 0) > 1,
         "the end of the long task",
     )
-    assert_adds_up(recorder, last, rows)
+    assert_adds_up(last, rows)
 
 
 def test_while_each_thread_has_a_task_all_time_is_theirs(
@@ -165,7 +176,11 @@ def wait_until_told_of(cluster: LocalCluster, *, tasks: int, seconds: float) -> 
 
 
 def test_what_ran_before_the_plugin_came_is_not_counted(
-    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    assert_adds_up: AddsUp,
 ) -> None:
     early = client.submit(hold, "early")
     wait_until_told_of(cluster, tasks=1, seconds=2.5)
@@ -173,7 +188,7 @@ def test_what_ran_before_the_plugin_came_is_not_counted(
     last, rows = wait_for_rows(
         recorder, lambda rows: rows.get("hold", {}).get("running", 0) > 0.5, "the task as running"
     )
-    assert_adds_up(recorder, last, rows)
+    assert_adds_up(last, rows)
 
     Event("early", client=client).set()
     early.result()
@@ -187,7 +202,7 @@ def test_what_ran_before_the_plugin_came_is_not_counted(
         ),
         "all their time",
     )
-    assert_adds_up(recorder, last, rows)
+    assert_adds_up(last, rows)
     busy = last.status.worker_seconds["busy"]
     in_threads = sum(sum(rows[prefix].values()) for prefix in ("hold", "spin"))
     assert busy == pytest.approx(in_threads, abs=0.5)
@@ -203,11 +218,15 @@ def test_what_ran_before_the_plugin_came_is_not_counted(
         lambda rows: sum(rows["hold"].values()) > more and rows["hold"]["running"] == 0.0,
         "the time of the next",
     )
-    assert_adds_up(recorder, last, rows)
+    assert_adds_up(last, rows)
 
 
 def test_what_had_ended_when_the_plugin_came_and_was_told_later_is_not_counted(
-    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    assert_adds_up: AddsUp,
 ) -> None:
     names = ["ended 1", "ended 2"]
     ended = client.map(hold, names)
@@ -220,7 +239,31 @@ def test_what_had_ended_when_the_plugin_came_and_was_told_later_is_not_counted(
     last, rows = wait_for_rows(
         recorder, lambda rows: rows.get("spin", {}).get("thread-cpu", 0) > 0.4, "a task's time"
     )
-    assert_adds_up(recorder, last, rows)
+    assert_adds_up(last, rows)
+
+
+def beat(dask_worker: Any, *, on: bool) -> None:
+    periodic = dask_worker.periodic_callbacks["heartbeat"]
+    periodic.start() if on else periodic.stop()
+
+
+def test_no_more_time_counts_than_threads_had_tasks_whenever_workers_report_it(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    assert_adds_up: AddsUp,
+) -> None:
+    client.run(beat, on=False)
+    client.gather(client.map(sleep, range(6), seconds=1, pure=False))
+    register()
+    client.submit(spin, -1, seconds=0.5, pure=False).result()
+    client.run(beat, on=True)
+    last, rows = wait_for_rows(
+        recorder, lambda rows: rows.get("spin", {}).get("thread-cpu", 0) > 0, "a task's time"
+    )
+    assert_adds_up(last, rows)
+    in_threads = sum(sum(seconds.values()) for prefix, seconds in rows.items() if prefix)
+    assert 0 < in_threads <= last.status.worker_seconds["busy"] + 0.01
 
 
 def busy_after(recorder: Recorder, seconds: float) -> float:

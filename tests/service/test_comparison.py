@@ -139,6 +139,15 @@ def test_more_tasks_and_fewer_threads_are_parts_of_their_own(pair: Pair) -> None
     assert "workers 4 → 2" in [one["words"] for one in fewer["candidates"]]
 
 
+def test_a_host_that_had_more_to_do_than_cores_is_a_candidate(pair: Pair) -> None:
+    a = pair.send("a", 10.0, host_load=0.9)
+    slowed = pair.compare(a, pair.send("slowed", 20.0, each=4.0, host_load=2.6))
+    assert [one["kind"] for one in slowed["candidates"]] == ["load"]
+    assert "highest load of a worker's host for each core 0.9 → 2.6" in slowed["sentence"]
+    for id, load in (("a-core-each", 1.0), ("hardly-more", 1.3), ("not-known", None)):
+        assert pair.compare(a, pair.send(id, 20.0, each=4.0, host_load=load))["candidates"] == []
+
+
 def test_equal_runs_say_that_they_are_and_failed_ones_that_they_failed(pair: Pair) -> None:
     a = pair.send("a", 10.0)
     same = pair.compare(a, pair.send("same", 10.4, each=2.08))

@@ -114,6 +114,7 @@ class JobRun(Row, frozen=True):
     spilled_bytes: int | None
     unspilled_bytes: int | None
     transferred_bytes: int | None
+    host_load: float | None
     job: str | None
     frames: list[Item] | None
     cluster_name: str

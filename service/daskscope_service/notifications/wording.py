@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from daskscope.one_line import one_line
 from daskscope.protocol import tasks_done
+from daskscope_service.insight.job_time import reached_time_limit
 from daskscope_service.insight.verdict import only_waited, waited_for_failed
 from daskscope_service.insight.wording import duration, estimate, money, number, plural
 
@@ -50,8 +51,11 @@ def computation_failed(computation: Any, cluster: Any) -> str:
 def worker_lost(loss: Any, cluster: Any) -> str:
     """Return the sentence about a worker that was lost. Both are of a beat."""
     had = f", with {plural(loss.processing, 'task')} on it" if loss.processing else ""
+    over = " as its job's time limit was reached"
+    when = over if reached_time_limit(loss.deployment, loss.at) else ""
     return (
-        f"{cluster.name} lost the worker {loss.name}{_place(loss.deployment)}: {loss.reason}{had}."
+        f"{cluster.name} lost the worker {loss.name}{_place(loss.deployment)}{when}: "
+        f"{loss.reason}{had}."
     )
 
 

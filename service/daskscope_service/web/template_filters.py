@@ -15,6 +15,7 @@ from flask import Blueprint, request, url_for
 from markupsafe import Markup
 
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
+from daskscope_service.insight.job_time import reached_time_limit
 from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import (
     against,
@@ -114,7 +115,7 @@ def install(blueprint: Blueprint) -> None:
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, estimate, percent, plural),
         *(iso, entered, exact, day, ago, middle, breakable, own_frames),
-        *(in_words, saving_in_words),
+        *(in_words, saving_in_words, reached_time_limit),
     )
     for function in functions:
         blueprint.add_app_template_filter(function)

@@ -215,7 +215,7 @@ def _candidates(a: ComparedRun, b: ComparedRun, groups: Sequence[GroupPair]) -> 
     """Return what changed beside the time, what is said first first."""
     one, other = a.row["on"], b.row["on"]
     found = [*differences.versions(one, other), *_changed_code(a, b), *_workers(a, b)]
-    found += [*differences.memory(one, other), *_data(groups)]
+    found += [*differences.memory(one, other), *differences.load(a.row, b.row), *_data(groups)]
     found += [*differences.settings(one, other), *differences.places(one, other)]
     if a.row["user"] != b.row["user"]:
         found.append(Difference("place", "user", a.row["user"], b.row["user"]))

@@ -13,7 +13,7 @@ from daskscope_service.insight.wording import size
 class Difference:
     """``what`` was ``before`` and is ``after``; None where there was, or is, none of it.
 
-    ``kind`` is "version", "setting", "place" or "code".
+    ``kind`` is "version", "setting", "place", "load" or "code".
     """
 
     kind: str
@@ -84,6 +84,21 @@ def memory(before: Readable, after: Readable) -> list[Difference]:
     if not one or not other or abs(other / one - 1) < 0.1:
         return []
     return [Difference("place", "memory of all workers", size(one), size(other))]
+
+
+def load(before: Readable, after: Readable) -> list[Difference]:
+    """Return how the load of the workers' hosts differs, where it may have slowed a run down.
+
+    It is the highest for each core. Up to one, each process has a core; a difference of less than a
+    half says little, for hosts report the mean of a minute.
+    """
+    one, other = before["host_load"], after["host_load"]
+    if one is None or other is None or max(one, other) <= 1:
+        return []
+    if max(one, other) < 1.5 * min(one, other):
+        return []
+    what = "highest load of a worker's host for each core"
+    return [Difference("load", what, f"{one:.1f}", f"{other:.1f}")]
 
 
 def _of(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> list[Difference]:
