@@ -644,7 +644,7 @@ def _default(setting: dataclasses.Field[Any]) -> str:
     return f"`{setting.default}`" if setting.default not in ("", None, ()) else ""
 
 
-def _described(one: names.Span | names.LogEvent) -> tuple[str, str, str]:
+def _described(one: names.SpanKind | names.LogEvent) -> tuple[str, str, str]:
     return f"`{one.name}`", one.help, _codes(one.attributes)
 
 

@@ -286,7 +286,7 @@ def records(event: LogEvent, *tags: str, where: str = "", limit: int = 200) -> Q
     return Query(text, table=True)
 
 
-def slowest(span: names.Span, *tags: str, where: str, limit: int = 50) -> Query:
+def slowest(span: names.SpanKind, *tags: str, where: str, limit: int = 50) -> Query:
     """Return the spans of that kind that took longest: seconds, attributes as JSON, their trace's
     id, ``tags``.
     """

@@ -34,10 +34,10 @@ def explain(client: Client | None = None) -> Any:
     -------
     Explanation
         Its repr is an overview; ``print()`` shows all of it. ``explanation["events.allow"]`` is the
-        :class:`~daskscope.explanation.report.Part` of a switch, with its data and sizes in bytes.
-        ``explanation["always"]`` is the data that is sent whatever the switches are. It contains
-        neither the token nor secrets. If the cluster is not registered, ``problem`` says so. For an
-        asynchronous client, an awaitable is returned.
+        :class:`~daskscope.explanation.report.SwitchData` of a switch, with its data and its sizes
+        in bytes. ``explanation["always"]`` is the data that is sent whatever the switches are. It
+        contains neither the token nor secrets. If the cluster is not registered, ``problem`` says
+        so. For an asynchronous client, an awaitable is returned.
 
     Raises
     ------

@@ -312,7 +312,7 @@ METRICS: tuple[Metric, ...] = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpanKind:
     """One kind of span. Its spans are called ``name``, or ``name`` and what ran."""
 
     name: str
@@ -328,7 +328,7 @@ class Span:
         return name == self.name or name.startswith(f"{self.name} ")
 
 
-SPAN_COMPUTATION = Span(
+SPAN_COMPUTATION = SpanKind(
     "dask.computation",
     "One per computation, from its graph's arrival to its last task's end, in the trace of "
     "whoever submitted it. Its name ends with the prefix whose tasks took the longest, as in "
@@ -336,7 +336,7 @@ SPAN_COMPUTATION = Span(
     "did.",
     (COMPUTATION_ID, USER_NAME, COMPUTATION_STATUS, COMPUTATION_TASKS),
 )
-SPAN_TASK_GROUP = Span(
+SPAN_TASK_GROUP = SpanKind(
     "dask.task_group",
     "One per task group that ran, below its computation: from its first task's start to its "
     "last one's end. Its name ends with the prefix of its tasks, as in `dask.task_group read`. "
@@ -344,7 +344,7 @@ SPAN_TASK_GROUP = Span(
     "`dask.task_group.sampled` of its tasks have a span.",
     (COMPUTATION_ID, TASK_GROUP_NAME, TASK_PREFIX, TASK_GROUP_TASKS, TASK_GROUP_SAMPLED),
 )
-SPAN_TASK = Span(
+SPAN_TASK = SpanKind(
     "dask.task",
     "A sample of a group's task runs, below their group: those that failed, the slowest, and some "
     "others. From the start of its function to its end. Its name ends with the prefix, as in "
@@ -352,7 +352,7 @@ SPAN_TASK = Span(
     (COMPUTATION_ID, TASK_PREFIX, TASK_OUTCOME, WORKER_ADDRESS, EXCEPTION_TYPE),
 )
 
-SPANS: tuple[Span, ...] = (SPAN_COMPUTATION, SPAN_TASK_GROUP, SPAN_TASK)
+SPANS: tuple[SpanKind, ...] = (SPAN_COMPUTATION, SPAN_TASK_GROUP, SPAN_TASK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class PartOfKey:
     """Part of the key of a row: a later row replaces an earlier one of the same key."""
 
 
@@ -185,7 +185,7 @@ class Cluster:
     does: it ends with that process.
     """
 
-    id: Annotated[ClusterId, Key()]
+    id: Annotated[ClusterId, PartOfKey()]
     name: Name
     kind: Words
     user: Name
@@ -328,7 +328,7 @@ class Code:
     source has more lines than were kept.
     """
 
-    hash: Annotated[Id, Key()]
+    hash: Annotated[Id, PartOfKey()]
     file: Words
     text: Quote
     first_line: Count
@@ -396,7 +396,7 @@ class Computation:
     gone.
     """
 
-    id: Annotated[PageId, Key()]
+    id: Annotated[PageId, PartOfKey()]
     status: ComputationStatus
     user: Name
     started_at: Timestamp
@@ -505,8 +505,8 @@ class TaskGroup:
     ``first_runs`` and ``first_seconds`` are as of a :class:`Computation`.
     """
 
-    computation: Annotated[Id, Key()]
-    name: Annotated[Name, Key()]
+    computation: Annotated[Id, PartOfKey()]
+    name: Annotated[Name, PartOfKey()]
     prefix: Name
     tasks: Count
     completed: Count
@@ -540,7 +540,7 @@ class Activity:
     together add up to threads times time.
     """
 
-    prefix: Annotated[Name, Key()]
+    prefix: Annotated[Name, PartOfKey()]
     seconds: SecondsBy
 
 
@@ -555,8 +555,8 @@ class Failure:
     ``count`` Dask ran again.
     """
 
-    computation: Annotated[Id | None, Key()]
-    fingerprint: Annotated[PageId, Key()]
+    computation: Annotated[Id | None, PartOfKey()]
+    fingerprint: Annotated[PageId, PartOfKey()]
     type: Words
     function: Words
     message: Quote | None
@@ -582,7 +582,7 @@ class WorkerLoss:
     for them.
     """
 
-    id: Annotated[Name, Key()]
+    id: Annotated[Name, PartOfKey()]
     address: Words
     name: Name
     at: Timestamp
@@ -608,7 +608,7 @@ class Event:
     ``message`` is JSON text; ``cut`` says that there was more of it: characters, items or levels.
     """
 
-    id: Annotated[Name, Key()]
+    id: Annotated[Name, PartOfKey()]
     at: Timestamp
     topic: Words
     message: Quote
@@ -636,7 +636,7 @@ class Profile:
     holds Python's lock (GIL): None where that is not known.
     """
 
-    id: Annotated[Name, Key()]
+    id: Annotated[Name, PartOfKey()]
     started_at: Timestamp
     stopped_at: Timestamp
     workers: Count
@@ -657,7 +657,7 @@ class Shutdown:
     ``closes_at`` is the end of its grace. ``detail`` says in words why it is in this state.
     """
 
-    id: Annotated[Name, Key()]
+    id: Annotated[Name, PartOfKey()]
     requested_by: Words
     state: ShutdownState
     at: Timestamp
@@ -758,7 +758,7 @@ def key_of(kind: type) -> Callable[[Any], Hashable]:
     """Return a function that returns the key of a row of ``kind``."""
     hints = typing.get_type_hints(kind, include_extras=True)
     notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    return attrgetter(*(name for name in notes if Key() in notes[name]))
+    return attrgetter(*(name for name in notes if PartOfKey() in notes[name]))
 
 
 def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:

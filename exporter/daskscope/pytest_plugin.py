@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from daskscope.spending import Limits, Spent
+    from daskscope.spending import BlockUsage, Limits
 
 _MARKER = "daskscope_budget"
 #: What a marker and the fixture take.
@@ -43,10 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def daskscope_budget() -> Callable[..., AbstractContextManager[Spent]]:
+def daskscope_budget() -> Callable[..., AbstractContextManager[BlockUsage]]:
     """Hold a block to a budget: ``with daskscope_budget(seconds=2, tasks=100) as spent:``."""
 
-    def budget(**limits: Any) -> AbstractContextManager[Spent]:
+    def budget(**limits: Any) -> AbstractContextManager[BlockUsage]:
         from daskscope.spending import held_to
 
         return held_to(_limits(limits, "daskscope_budget"))

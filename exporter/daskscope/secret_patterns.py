@@ -29,7 +29,7 @@ class Named(NamedTuple):
     within: Within = "any text"
 
 
-class Kind(NamedTuple):
+class SecretKind(NamedTuple):
     """A kind of secret that is recognized without a name.
 
     A text with a match contains one of ``words``, in lower case; these are searched first, because
@@ -388,13 +388,13 @@ NAMED = (
 )
 
 KINDS = (
-    Kind(
+    SecretKind(
         "a header that signs",
         ("authorization",),
         r"""(?ix) (?P<keep> \b authorization \s{0,8} : \s{0,8} (?: digest|hawk|oauth|signature )
         \s{1,4} ) (?! \[scrubbed ) [^\n\\]{6,500}+""",
     ),
-    Kind(
+    SecretKind(
         "a header that authorises",
         ("authorization",),
         r"""(?ix) (?P<keep> \b authorization (?: \\{0,7}["'] )? \]? \s{0,8}
@@ -402,27 +402,27 @@ KINDS = (
         [a-z] [\w-]{2,20} \s{1,4} ) (?! \[scrubbed )
         (?= [^\n"'\\]{0,200}? [\d=] ) [^\n"'\\]{6,}+""",
     ),
-    Kind(
+    SecretKind(
         "cookies",
         ("cookie",),
         r"""(?ix) (?P<keep> \b (?: set- )? cookie (?: \\{0,7}["'] )? \s{0,8} : \s{0,8}
         (?: \\{0,7}["'] )? ) (?! \[scrubbed )
         (?: (?= [\w.-]{1,80} = ) [^\n"'\\]{3,}+ | [^\s"';\\]{4,}+ (?= ; ) )""",
     ),
-    Kind(
+    SecretKind(
         "in a call that is named for it",
         ("set_", "secretstr(", "secretbytes(", "fernet(", "credential("),
         rf"""(?ix) (?P<keep> \b (?: set_\w{{0,30}}? (?: password|token|secret|api_?key ) | SecretStr
         | SecretBytes | Fernet | \w{{0,40}}? (?: Key|Token ) Credential ) \( \s{{0,20}} )
         {_QUOTED}""",
     ),
-    Kind(
+    SecretKind(
         "what signs, in its place",
         ("hmac.", "jwt.", "securestring", "login"),
         rf"""(?ix) (?P<keep> \b (?: hmac\.new \( | jwt\.(?: en|de )code \( [^,()"'\n]{{1,60}} ,
         | ConvertTo-SecureString | login \( (?: key|token ) \s? = ) \s{{0,20}} ) {_QUOTED}""",
     ),
-    Kind(
+    SecretKind(
         "the second of a pair for auth",
         ("auth", "credential", "login"),
         rf"""(?ix) (?P<keep> (?: auth|credentials?|login ) (?: _?token )? \w{{0,20}} \s{{0,4}}
@@ -430,27 +430,27 @@ KINDS = (
         (?: [\w.]{{0,60}} ) \( \s{{0,20}} (?: \w{{1,20}}= )? {_KEPT} \s{{0,4}} , \s{{0,20}}
         (?: \w{{1,20}}= )? ) {_QUOTED}""",
     ),
-    Kind(
+    SecretKind(
         "behind an option",
         ("--",),
         r"""(?ix) (?P<keep> (?<! [\w-] ) -- (?= \w ) [\w-]{0,40} (?: password|secret|token|key )
         [\ =] ["']? ) (?! \[scrubbed | - ) [^\s"']{3,}+""",
     ),
-    Kind(
+    SecretKind(
         "of Oracle's user",
         ("connect", "sqlplus", "oracle:"),
         rf"""(?ix) (?P<keep> \b (?: connect \s? \( \s? ["'] | oracle:(?:thin|oci):
         | sqlplus [ ]{{1,4}} (?: -\w{{1,4}} [ ]{{1,4}} )? ["']? ) [\w$]{{1,60}} / )
         {_NO_PLACE} [^\s"'/@]{{3,100}}+ (?= @ )""",
     ),
-    Kind(
+    SecretKind(
         "of curl's and wget's user",
         ("-u", "--user", "--proxy-user"),
         rf"""(?ix) (?P<keep> \b (?: curl | https? ) \b [^\n]{{0,300}}?
         {_NEXT} (?: -u | --user | --proxy-user ) (?: {_NEXT} | [ =]? ["']? ) [^\s:"']{{1,100}} : )
         {_NO_PLACE} [^\s"']{{1,}}+""",
     ),
-    Kind(
+    SecretKind(
         "of a command's option of one letter",
         ("-p", "-a"),
         rf"""(?ix) (?P<keep> \b (?: mysql\w{{0,10}} | mariadb\w{{0,10}} | sshpass | mongo\w{{0,10}}
@@ -458,76 +458,76 @@ KINDS = (
         \b [^\n]{{0,200}}? {_NEXT} (?: -p | -a (?= {_NEXT} ) ) (?: {_NEXT} | [ ]? ["']? ) )
         {_NO_PLACE} (?! - ) [^\s"']{{3,}}+""",
     ),
-    Kind(
+    SecretKind(
         "of a command that packs files",
         ("-p",),
         rf"""(?x) (?P<keep> \b (?: 7z[ar]? \b [^\n]{{0,200}}? {_NEXT} -p (?= \S ) ["']?
         | (?: un)? zip \b [^\n]{{0,200}}? {_NEXT} -P (?: {_NEXT} | [ ]? ["']? ) ) )
         {_NO_PLACE} (?! - ) [^\s"']{{3,}}+""",
     ),
-    Kind(
+    SecretKind(
         "the key beside a user's name",  # of kaggle.json
         ("username",),
         rf"""(?ix) (?P<keep> ["'] username ["'] \s{{0,4}} : \s{{0,4}} {_KEPT} \s{{0,4}} , \s{{0,20}}
         ["'] key ["'] \s{{0,4}} : \s{{0,4}} ) {_QUOTED}""",
     ),
-    Kind(
+    SecretKind(
         "of the Climate Data Store",  # key: 12345:…, in .cdsapirc and in calls
         ("cdsapi", "copernicus", "//cds", "//ads"),
         r"""(?ix) (?P<keep> \b key ["']? \s{0,4} [:=] \s{0,4} ["']? (?: \d{1,10} : )? )
         [0-9a-f]{8} (?: - [0-9a-f]{4} ){3} - [0-9a-f]{12} \b""",
     ),
-    Kind(
+    SecretKind(
         "of .netrc",
         ("login",),
         rf"""(?ix) (?P<keep> \b login \s{{1,8}} [^\s"'\\]{{1,100}} (?: \s | \\n ){{1,8}} \s{{0,8}}
         password \s{{1,8}} ) {_NO_PLACE} [^\s"'\\]{{3,}}+""",
     ),
-    Kind(
+    SecretKind(
         "of .pgpass",  # host:5432:database:user:…
         (":",),
         rf"""(?x) (?P<keep> : (?: \d{{4,5}} | \* ) : (?= [\w-]{{0,60}} [A-Za-z_*] ) [\w*-]{{1,60}}
         : (?= [\w-]{{0,60}} [A-Za-z_*] ) [\w*-]{{1,60}} : ) {_NO_PLACE} [^\s"'\\]{{4,}}+""",
     ),
-    Kind(
+    SecretKind(
         "of Docker's and npm's auth",
         ("auth",),
         r"""(?ix) (?P<keep> (?: \\{0,7}["'] auth \\{0,7}["'] \s{0,8} : \s{0,8} \\{0,7}["']
         | (?<! \w ) _auth \s{0,4} = \s{0,4} ["']? ) )
         (?-i: (?= [A-Za-z]{0,200} [0-9+/=] ) [A-Za-z0-9+/]{8,}+={0,2} )""",
     ),
-    Kind(
+    SecretKind(
         "of SQL",
         ("identified",),
         rf"""(?ix) (?P<keep> \b identified \s{{1,4}} (?: with \s{{1,4}} \S{{1,60}} \s{{1,4}} )?
         (?: by|as ) \s{{1,4}} (?: password \s{{1,4}} )? ) {_QUOTED}""",
     ),
-    Kind(
+    SecretKind(
         "a parameter of an address that may be something else, too",
         ("?key=", "&key=", "?code=", "&code=", "?auth=", "&auth=", "?sig", "&sig", "signature="),
         r"""(?ix) (?P<keep> [?&] (?: (?: key|code|auth ) = (?= [\w%.~-]{0,60}? \d )
         (?= [\w%.~-]{24} ) | [\w.-]{0,40}? sig(?:nature)? = ) ) (?! \[scrubbed ) [^&\s"'\#]{3,}+""",
     ),
-    Kind(
+    SecretKind(
         "a session's id",
         ("sessionid", "sessid", ".sid"),
         r"""(?ix) (?P<keep> \b (?: (?: j|php|asp\w{0,6} )? (?: session|sess ) id [ ]? [=:] [ ]?
         ["']?
         | connect\.sid = ) ) (?= [\w%.-]{0,60}? \d ) [\w%.-]{16,}+""",
     ),
-    Kind(
+    SecretKind(
         "a bearer's",
         ("bearer",),
         r"""(?x) (?P<keep> \b (?i:bearer) \s{1,8} ) (?= [a-z._~+/=-]{0,200} [A-Z0-9] )
         [A-Za-z0-9._~+/=-]{8,}+""",
     ),
-    Kind(
+    SecretKind(
         "a user and a password, encoded",  # "basic" is a word, too
         ("basic",),
         rf"""(?x) (?P<keep> \b (?i:basic) \s{{1,8}} )
         (?= [A-Za-z]{{0,200}}? (?: [0-9+/=] | [a-z][A-Z] ) ) {_BASE64}{{8,}}+={{0,2}}""",
     ),
-    Kind(
+    SecretKind(
         "credentials in an address",  # a password may have a slash in it, unlike a port
         ("://",),
         rf"""(?x) (?P<keep> \b [a-zA-Z][a-zA-Z0-9+.-]{{0,20}} :// )
@@ -536,20 +536,20 @@ KINDS = (
         (?: (?! :// ) [^\s"'] ){{1,500}}
         | [^\s/@:"']{{8,500}} ) (?= @ )""",
     ),
-    Kind(
+    SecretKind(
         "a token, by how it begins",
         tuple(begins.lower() for begins, _, _ in _FORMS),
         rf"(?P<keep>)(?<![A-Za-z0-9])(?:{_BEGINS})",
     ),
-    Kind(
+    SecretKind(
         "a token, by a mark in it",
         tuple(mark for mark, _, _ in _MARKS),
         rf"(?P<keep>)(?<![\w.~-])(?:{'|'.join(pattern for _, pattern, _ in _MARKS)})",
     ),
-    Kind("a key of Twilio's", ("sk",), r"(?P<keep>)SK[0-9a-f]{32}(?!\w)(?<!\w.{34})"),
+    SecretKind("a key of Twilio's", ("sk",), r"(?P<keep>)SK[0-9a-f]{32}(?!\w)(?<!\w.{34})"),
     # Tokens of unknown origin: a short word, then a run of upper and lower case letters and digits.
     # Dask's own keys contain only lower case letters.
-    Kind(
+    SecretKind(
         "a token, by its shape",
         ("_", "-"),
         r"""(?x) (?P<keep> (?<! [A-Za-z0-9_./+=-] ) [A-Za-z][A-Za-z0-9]{1,9}
@@ -557,48 +557,48 @@ KINDS = (
         (?= [A-Za-z0-9]{0,60}? [A-Z] ) (?= [A-Za-z0-9]{0,60}? [a-z] )
         (?= (?: [A-Za-z]{0,20}? [0-9] ){3} ) [A-Za-z0-9]{30,}+ (?! [\w./-] )""",
     ),
-    Kind(
+    SecretKind(
         "the secret beside an access key",
         ("akia", "asia", "[scrubbed]"),
         rf"""(?x) (?P<keep> (?: \bA(?:KIA|SIA)[A-Z0-9]{{16}} | \[scrubbed\] ) ["']? [\s,:]{{1,8}}
         ["']? ) (?<! {_BASE64} ) {_BASE64}{{40}} (?! {_BASE64} )""",
     ),
     *(
-        Kind(
+        SecretKind(
             "an address that is a secret",
             (word,),
             rf"(?ix) (?P<keep> \b {begins} ) (?! \[scrubbed ) [\w/@:%.-]{{8,}}+",
         )
         for word, begins in _WEBHOOKS
     ),
-    Kind(
+    SecretKind(
         "a JSON Web Token",
         ("eyj",),
         r"(?P<keep>)(?<![\w-])eyJ[\w-]{5,2000}+\.[\w-]{5,8000}+\.[\w-]++",
     ),
-    Kind(
+    SecretKind(
         "of a JSON Web Key",
         ("kty",),
         r"""(?x) (?P<keep> \\{0,7}" (?: d|p|q|dp|dq|qi|k ) \\{0,7}" \s{0,4} : \s{0,4} \\{0,7}" )
         [\w-]{16,}+""",
     ),
-    Kind(
+    SecretKind(
         "a private key",
         ("-----begin",),
         r"""(?x) (?P<keep> -----BEGIN [A-Z ]{0,30}PRIVATE[ ]KEY(?: [ ]BLOCK )?----- )
         (?! \[scrubbed ) (?s: . )+? (?= -----END | \Z )""",
     ),
-    Kind(
+    SecretKind(
         "lines of a private key",
         ("\n",),
         rf"(?m)(?P<keep>)(?:^{_PEM_LINE % '48,76'}\n){{3,}}+(?:^{_PEM_LINE % '1,76'}$)?",
     ),
-    Kind(
+    SecretKind(
         "the last lines of a private key",
         ("-----end ",),
         rf"(?m)(?P<keep>)(?:^{_PEM_LINE % '1,76'}\n){{1,3}}(?=[^\S\n]{{0,40}}[\"']?-----END )",
     ),
-    Kind(
+    SecretKind(
         "a line of a private key",
         (),
         rf"""(?x) (?P<keep>) (?<! [A-Za-z0-9+/=_-] ) (?= {_BASE64}{{64}} )
@@ -606,7 +606,7 @@ KINDS = (
         (?= {_BASE64}{{0,63}}? [A-Z] ) (?= {_BASE64}{{0,63}}? [a-z] ) (?= {_BASE64}{{0,63}}? [0-9] )
         {_BASE64}{{64,76}}+ (?! [A-Za-z0-9+/=_-] )""",
     ),
-    Kind(
+    SecretKind(
         "a private key, encoded once more",
         ("ls0tls1crudjti",),
         rf"(?P<keep>)\bLS0tLS1CRUdJTiB(?!DRVJU){_BASE64}{{20,}}+={{0,2}}",

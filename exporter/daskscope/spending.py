@@ -54,7 +54,7 @@ _PRELOAD = "distributed.scheduler.preload"
 
 
 @dataclass
-class Spent:
+class BlockUsage:
     """What the computations that began in a block took.
 
     ``seconds`` is the time in which at least one of them ran, ``tasks`` how many tasks they have;
@@ -84,7 +84,7 @@ class Limits:
 
 
 @contextmanager
-def held_to(limits: Limits) -> Iterator[Spent]:
+def held_to(limits: Limits) -> Iterator[BlockUsage]:
     """Raise where what runs in the block takes more than ``limits``, as :meth:`Holding.end`."""
     holding = Holding(limits)
     with ExitStack() as on_failure:
@@ -99,7 +99,7 @@ class Holding:
 
     def __init__(self, limits: Limits) -> None:
         limits.check()
-        self.spent = Spent()
+        self.spent = BlockUsage()
         self._limits = limits
         self._watch = _Watch(memory=limits.memory is not None)
         self._watch.begin()
@@ -123,7 +123,7 @@ class Holding:
         _hold(self._limits, self.spent, self._watch)
 
 
-def _hold(limits: Limits, spent: Spent, watch: _Watch) -> None:
+def _hold(limits: Limits, spent: BlockUsage, watch: _Watch) -> None:
     if limits.optional and not spent.computations and not watch.problems:
         return
     over = []
@@ -204,7 +204,7 @@ class _Watch:
         scheduler.add_plugin(plugin, name=plugin.name)
         return plugin
 
-    def add_up(self, spent: Spent) -> None:
+    def add_up(self, spent: BlockUsage) -> None:
         """Fill ``spent`` with what all plugins counted."""
         intervals = []
         for plugin in self._plugins:

@@ -13,7 +13,7 @@ from distributed import Client, Event
 from distributed.core import Status
 
 from daskscope.observe import meanwhile as module
-from daskscope.observe.meanwhile import MAX_NOTES, History, Meanwhile, Spent
+from daskscope.observe.meanwhile import MAX_NOTES, History, Meanwhile, ThreadSeconds
 from daskscope.observe.workers.beats import WorkerBeats
 from daskscope.observe.workers.metrics import BytesMoved
 from daskscope.worker_process import METRIC
@@ -160,11 +160,11 @@ def test_threads_of_a_time_that_ended_long_before_it_was_counted(clock: _Clock) 
     stretch.end(clock.now - 23.0 + 1_000_000)
     during = stretch.during()
     assert during is not None
-    assert during.spent == pytest.approx(Spent(48.0, 10.0 + 8.0, 0.0))
+    assert during.spent == pytest.approx(ThreadSeconds(48.0, 10.0 + 8.0, 0.0))
     stretch.end(clock.now - 5.0 + 1_000_000)
     during = stretch.during()
     assert during is not None
-    assert during.spent == pytest.approx(Spent(120.0, 10.0 + 20.0, 0.0))
+    assert during.spent == pytest.approx(ThreadSeconds(120.0, 10.0 + 20.0, 0.0))
 
 
 def test_bytes_that_come_with_the_next_beat_are_told_once_more(clock: _Clock) -> None:

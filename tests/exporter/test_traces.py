@@ -99,7 +99,7 @@ def spans(recorder: Recorder, name: str = "") -> list[Span]:
     ]
 
 
-def span_of(recorder: Recorder, name: names.Span) -> Span:
+def span_of(recorder: Recorder, name: names.SpanKind) -> Span:
     return recorder.wait_for(lambda: spans(recorder, name.name), f"a span {name.name}")[0]
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskscope_service.insight.jobs.waterfall import Spent, Work, parts
+from daskscope_service.insight.jobs.waterfall import RunTime, Work, parts
 
 seconds = st.floats(0, 1e5)
 counts = st.integers(0, 10**6)
 works = st.builds(Work, tasks=counts, runs=counts, seconds=seconds)
 spent = st.builds(
-    Spent,
+    RunTime,
     duration=st.floats(0.05, 1e5),
     start=seconds,
     compute=seconds,
@@ -29,7 +29,7 @@ spent = st.builds(
 
 @settings(max_examples=1000, deadline=None)
 @given(spent, spent)
-def test_the_parts_add_up_whatever_was_measured(a: Spent, b: Spent) -> None:
+def test_the_parts_add_up_whatever_was_measured(a: RunTime, b: RunTime) -> None:
     found = parts(a, b)
     size = max(a.duration, b.duration, *(abs(part.seconds) for part in found), 1.0)
     assert sum(part.seconds for part in found) == pytest.approx(
@@ -38,12 +38,12 @@ def test_the_parts_add_up_whatever_was_measured(a: Spent, b: Spent) -> None:
 
 
 @given(spent)
-def test_a_run_differs_in_nothing_from_itself(a: Spent) -> None:
+def test_a_run_differs_in_nothing_from_itself(a: RunTime) -> None:
     assert parts(a, a) == []
 
 
 #: 40 tasks of 2 s on 8 threads for 12 s, of which 2 s passed until the first one began.
-USUAL = Spent(
+USUAL = RunTime(
     duration=12.0,
     start=2.0,
     compute=80.0,
@@ -56,7 +56,7 @@ USUAL = Spent(
 )
 
 
-def named(b: Spent) -> dict[tuple[str, str | None], float]:
+def named(b: RunTime) -> dict[tuple[str, str | None], float]:
     return {(part.kind, part.prefix): round(part.seconds, 6) for part in parts(USUAL, b)}
 
 

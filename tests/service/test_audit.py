@@ -15,7 +15,7 @@ from daskscope_service.accounts.change import Change
 from daskscope_service.accounts.login_rate_limit import FOR_NAME
 from daskscope_service.db.engine import writing
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import Wish
+from daskscope_service.shutdowns.commands import NewShutdown
 from tests.service.beats import make_beat, make_cluster, post
 from tests.service.people import PASSWORD, browser_of, follow, make_user, try_to_sign_in
 from tests.service.test_command_line import daskscope
@@ -211,7 +211,7 @@ def test_names_of_clusters_do_nothing_to_the_terminal_of_who_reads_the_log(
     cluster = make_cluster(name="\x1b]0;owned\x07\x1b[2J\nnightly")
     assert post(service.url, service.token(), make_beat(cluster)).ok
     with writing(service.engine) as connection:
-        shutdowns.ask(Change(connection, "default", "someone"), cluster.id, Wish())
+        shutdowns.ask(Change(connection, "default", "someone"), cluster.id, NewShutdown())
     printed = daskscope("audit", *service.database_options).stdout
     assert f"{cluster.id} ( ]0;owned [2J nightly)" in printed
     assert all(line.isprintable() for line in printed.splitlines())

@@ -14,9 +14,9 @@ import requests
 from daskscope import names
 from daskscope_service.insight.verdict import why_running
 from daskscope_service.pages.chart_svg import marks_picture, picture
-from daskscope_service.pages.charts import Chart, Drawn, Plot, Source
+from daskscope_service.pages.charts import Chart, ChartSource, Drawn, Plot
 from daskscope_service.pages.period import Period
-from daskscope_service.queries.chart_annotations import MOST_MARKS, Mark
+from daskscope_service.queries.chart_annotations import MOST_MARKS, ChartMark
 from tests.seed_series import series
 from tests.seed_writer import SeedWriter
 from tests.service.pages import words
@@ -173,7 +173,7 @@ def test_an_update_of_the_page_leaves_the_charts_to_the_script(
 
 
 def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
-    chart = Chart("x", "X", "count", (Source(names.WORKER_COUNT),))
+    chart = Chart("x", "X", "count", (ChartSource(names.WORKER_COUNT),))
     lines = [
         Drawn("low", "red", True, [1.0, 2.0]),
         Drawn("high", "blue", True, [3.0, 2.0]),
@@ -193,14 +193,14 @@ def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
 @pytest.mark.parametrize("unit", ["count", "bytes", "bytes/s", "share"])
 @pytest.mark.parametrize("value", [5e-324, 1e-315, 1e-300, 1e30])
 def test_a_chart_has_a_scale_whatever_its_values(unit: str, value: float) -> None:
-    chart = Chart("x", "X", unit, (Source(names.WORKER_COUNT),))
+    chart = Chart("x", "X", unit, (ChartSource(names.WORKER_COUNT),))
     lines = [Drawn("odd", "red", False, [0.0, value])]
     period = Period(0, 10, 0, 10, False, None)
     assert picture(Plot(chart, [0.0, 10.0], lines, False), period).top
 
 
 def test_a_line_stays_within_its_chart_whatever_its_values() -> None:
-    chart = Chart("x", "X", "bytes", (Source(names.WORKER_COUNT),))
+    chart = Chart("x", "X", "bytes", (ChartSource(names.WORKER_COUNT),))
     lines = [Drawn("odd", "red", False, [-1e30, 1e-300])]
     drawn = picture(Plot(chart, [0.0, 10.0], lines, False), Period(0, 10, 0, 10, False, None))
     assert re.findall(r" (\d+)", drawn.curves[0].path)[0] == "180"
@@ -266,8 +266,8 @@ def test_the_page_tells_why_it_runs_and_which_settings_are_in_force(ask: Ask) ->
 
 def test_a_mark_has_a_line_from_top_to_bottom_unless_there_are_too_many_to_see_past() -> None:
     period = Period(0, 100, 0, 100, False, None)
-    some = [Mark("failure", at, at, "ValueError") for at in range(20)]
-    many = [Mark("loss", at, at, "w lost: killed") for at in range(21)]
+    some = [ChartMark("failure", at, at, "ValueError") for at in range(20)]
+    many = [ChartMark("loss", at, at, "w lost: killed") for at in range(21)]
     drawn = marks_picture([*some, *many], period)
     assert drawn.failures.startswith("M0.0 0V180M10.0 0V180")
     assert drawn.losses.startswith("M0.0 166V180M10.0 166V180")

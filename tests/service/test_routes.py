@@ -23,7 +23,7 @@ from daskscope_service.policies import idle_policies as policies
 from daskscope_service.policies.decision import Policy
 from daskscope_service.settings import Settings
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import Wish
+from daskscope_service.shutdowns.commands import NewShutdown
 from tests.service.beats import full_beat, make_cluster, post
 from tests.service.people import make_user as add_user
 from tests.service_process import ServiceProcess
@@ -303,7 +303,7 @@ def world(shared_service: ServiceProcess) -> World:
     assert post(shared_service.url, token, beat).ok
     with writing(shared_service.engine) as connection:
         change = Change(connection, workspace, "someone")
-        command, _ = shutdowns.ask(change, cluster, Wish(reason=TELLTALE))
+        command, _ = shutdowns.ask(change, cluster, NewShutdown(reason=TELLTALE))
         kept = Policy("y1", TELLTALE, 3600.0, "notice")
         policies.add(change, kept)
         connection.execute(

@@ -18,7 +18,7 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.retention.removal import remove_series
 from daskscope_service.retention.thinning import Point, coarser, thin
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from daskscope_service.telemetry.store import SeriesLine, rate
 from tests.service.rows import POINTS
@@ -51,7 +51,7 @@ def run(engine: Engine, since: int, until: int, *, rows: int = 256) -> int:
     pace = Throttle(1.0)
     gone = 0
     for step in thin(engine, "default", WIDTH, since, until, pace):
-        assert isinstance(step, Step)
+        assert isinstance(step, Removed)
         gone += step.rows
         pace.rows = rows
     return gone

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, MetaData, String, Table, Text
 
 from daskscope import protocol
-from daskscope.protocol import Count, Encrypted, Entries, Id, Key, Name, Quote, Seconds
+from daskscope.protocol import Count, Encrypted, Entries, Id, Name, PartOfKey, Quote, Seconds
 from daskscope_service.db import schema
 from daskscope_service.db.sealing import Sealed, SealedJSON
 from daskscope_service.db.wire import RowMaker, columns_of, fields_of, to_json
@@ -25,7 +25,7 @@ from tests.service.beats import full_beat
 class Step:
     """A row as the protocol might have it."""
 
-    name: Annotated[Name, Key()]
+    name: Annotated[Name, PartOfKey()]
     state: Literal["on", "off"]
     count: Count
     size: Count | None
@@ -111,7 +111,7 @@ def test_what_quotes_users_code_is_encrypted_and_nothing_else() -> None:
 @pytest.mark.parametrize("field", sorted(ROWS))
 def test_the_key_of_a_row_is_the_key_of_its_table(field: str) -> None:
     hints = typing.get_type_hints(ROWS[field], include_extras=True)
-    keys = [name for name in hints if Key() in getattr(hints[name], "__metadata__", ())]
+    keys = [name for name in hints if PartOfKey() in getattr(hints[name], "__metadata__", ())]
     stored = [column.name for column in TABLES[field].primary_key]
     assert [name for name in stored if name not in ("workspace", "cluster")] == keys
 

@@ -91,7 +91,7 @@ def test_every_log_event_is_in_the_database_with_its_attributes(
 
 
 @pytest.mark.parametrize("span", names.SPANS, ids=lambda span: span.name)
-def test_every_span_is_in_the_database_with_its_attributes(run: Run, span: names.Span) -> None:
+def test_every_span_is_in_the_database_with_its_attributes(run: Run, span: names.SpanKind) -> None:
     found = run.database.rows(
         f"""SELECT * FROM "spans" WHERE "dask.cluster.id" = '{run.cluster}'
         AND "span.name" =~ /^{span.name}( |$)/""",

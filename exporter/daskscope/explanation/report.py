@@ -44,7 +44,7 @@ ALWAYS = "always"
 
 
 @dataclass(frozen=True)
-class Part:
+class SwitchData:
     """The data that one switch sends; its ``bytes``, and ``gzip``, its bytes compressed.
 
     ``sends`` holds that data by its kind (``heartbeat``, ``metrics``, ``traces``, ``logs``). It is
@@ -93,9 +93,9 @@ class Explanation:
     bytes: int = 0
     gzip: int = 0
     scrubbed: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SwitchData, ...] = ()
 
-    def __getitem__(self, setting: str) -> Part:
+    def __getitem__(self, setting: str) -> SwitchData:
         return next(part for part in self.parts if part.setting == setting)
 
     def __repr__(self) -> str:
@@ -195,10 +195,10 @@ def explain(
         # Span ids are generated each time, and their compressed size varies a little.
         less = max(full.gzip - without.gzip, 0)
         sizes = (full.bytes - without.bytes, less) if sends else (0, 0)
-        parts.append(Part(setting, getattr(settings, field), sends, *sizes))
+        parts.append(SwitchData(setting, getattr(settings, field), sends, *sizes))
     all_off = {field: value for _, off in SWITCHES for field, value in off.items()}
     least = DryRun(dataclasses.replace(settings, **all_off), observed, own, refusals)
-    parts.insert(0, Part(ALWAYS, True, least.content, least.bytes, least.gzip))
+    parts.insert(0, SwitchData(ALWAYS, True, least.content, least.bytes, least.gzip))
     return Explanation(
         cluster=observed.cluster.name,
         cluster_id=observed.cluster.id,

@@ -25,7 +25,7 @@ TICKS = 25
 MUCH_LONGER = 0.1
 
 
-class Spent(NamedTuple):
+class ThreadSeconds(NamedTuple):
     """Thread-seconds so far: of all threads, of those without a task, and of paused ones."""
 
     whole: float
@@ -62,7 +62,7 @@ class Most(NamedTuple):
 class During(NamedTuple):
     """What the cluster did between the start and the end of a computation."""
 
-    spent: Spent
+    spent: ThreadSeconds
     moved: Moved | None
     most: Most
 
@@ -156,13 +156,13 @@ class Meanwhile:
     def begin(self) -> Stretch:
         """Return a stretch that begins now. On the event loop."""
         now = monotonic()
-        return Stretch(self, now, Spent(*self._spent_until(now)), self.moved)
+        return Stretch(self, now, ThreadSeconds(*self._spent_until(now)), self.moved)
 
-    def spent_now(self) -> Spent:
+    def spent_now(self) -> ThreadSeconds:
         """Return the threads' time until now. On the event loop."""
-        return Spent(*self._spent_until(monotonic()))
+        return ThreadSeconds(*self._spent_until(monotonic()))
 
-    def spent_at(self, at: float) -> Spent | None:
+    def spent_at(self, at: float) -> ThreadSeconds | None:
         """Return the threads' time until ``at``; None if it is forgotten."""
         found = self._times.around(at)
         if found is None:
@@ -171,10 +171,14 @@ class Meanwhile:
         if after is None:
             # Nothing has changed since.
             had, threads = values[:3], values[3:]
-            return Spent(*(x + n * (at - before) for x, n in zip(had, threads, strict=True)))
+            return ThreadSeconds(
+                *(x + n * (at - before) for x, n in zip(had, threads, strict=True))
+            )
         until, then = after
         share = (at - before) / (until - before) if until > before else 0.0
-        return Spent(*(x + share * (y - x) for x, y in zip(values[:3], then[:3], strict=True)))
+        return ThreadSeconds(
+            *(x + share * (y - x) for x, y in zip(values[:3], then[:3], strict=True))
+        )
 
     def moved_at(self, at: float) -> Moved | None:
         """Return the bytes until ``at``; None if they are forgotten."""
@@ -208,12 +212,14 @@ class Stretch:
         "_whole",
     )
 
-    def __init__(self, meanwhile: Meanwhile, now: float, spent: Spent, moved: Moved) -> None:
+    def __init__(
+        self, meanwhile: Meanwhile, now: float, spent: ThreadSeconds, moved: Moved
+    ) -> None:
         self._meanwhile = meanwhile
         self._began_at, self._spent, self._moved = now, spent, moved
         self._ended_at: float | None = None
         # The threads' time at the end.
-        self._whole: Spent | None = None
+        self._whole: ThreadSeconds | None = None
         self._latest: During | None = None
         self._final = False
 
@@ -258,7 +264,7 @@ class Stretch:
             most = meanwhile.most_between(self._began_at, until)
             self._final = self.settled()
         self._latest = During(
-            Spent(*(max(y - x, 0.0) for x, y in zip(self._spent, spent, strict=True))),
+            ThreadSeconds(*(max(y - x, 0.0) for x, y in zip(self._spent, spent, strict=True))),
             None
             if moved is None
             else Moved(*(max(y - x, 0.0) for x, y in zip(self._moved, moved, strict=True))),

@@ -60,7 +60,7 @@ OPERATOR = "command line"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One action at ``at``, in seconds since the epoch, UTC. Key: ``id``.
 
     ``workspace`` is None for actions that concern a user in all workspaces, ``address`` for actions
@@ -111,16 +111,16 @@ def newest(
     *,
     workspace: str | None = None,
     after: tuple[float, str] | None = None,
-) -> list[Entry]:
+) -> list[AuditEntry]:
     """Return the newest ``limit`` entries, newest first: of one workspace, or of all.
 
     ``after``: only entries older than the one with this time and id.
     """
-    columns = [table.c[name] for name in Entry.__slots__]
+    columns = [table.c[name] for name in AuditEntry.__slots__]
     statement = select(*columns).order_by(table.c.at.desc(), table.c.id.desc()).limit(limit)
     if workspace is not None:
         statement = statement.where(table.c.workspace == workspace)
     if after is not None:
         statement = statement.where(tuple_(table.c.at, table.c.id) < tuple_(*after))
     with engine.connect() as connection:
-        return [Entry(*row) for row in connection.execute(statement)]
+        return [AuditEntry(*row) for row in connection.execute(statement)]

@@ -58,7 +58,7 @@ class NoToken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunLogin:
     """The answer to a program that wants to log in. ``code`` is secret, ``user_code`` is not."""
 
     code: str
@@ -76,7 +76,9 @@ class Asked:
     created_at: float
 
 
-def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address: str) -> Begun:
+def begin(
+    engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address: str
+) -> BegunLogin:
     """Start a login for a program on ``host``, from ``address``.
 
     Raises
@@ -109,7 +111,7 @@ def begin(engine: Engine, *, host: str, scopes: Iterable[Scope] = USUAL, address
                 interval=INTERVAL,
             )
         )
-    return Begun(code, shown(user_code))
+    return BegunLogin(code, shown(user_code))
 
 
 def shown(user_code: str) -> str:

@@ -32,7 +32,7 @@ from daskscope.errors import ConfigurationError
 from daskscope_service.accounts import audit
 from daskscope_service.db import key_register, schema
 from daskscope_service.db.engine import alone, writing
-from daskscope_service.db.keys import Key
+from daskscope_service.db.keys import CodeKey
 from daskscope_service.db.sealing import (
     MARK_BYTES,
     Sealed,
@@ -52,12 +52,12 @@ _AT_ONCE = 100
 class Start:
     """The key that is in use from now on, and whether an earlier run had put it into use."""
 
-    key: Key
+    key: CodeKey
     resumed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Progress:
     """Progress: the rows handled since the step before, and why values could not be decrypted."""
 
     rows: int
@@ -72,7 +72,7 @@ class _Values:
     primary: list[Any]
     columns: list[Any]
 
-    def of_others(self, key: Key) -> ColumnElement[bool]:
+    def of_others(self, key: CodeKey) -> ColumnElement[bool]:
         return or_(
             *(
                 and_(column.is_not(None), func.substr(column, 1, MARK_BYTES) != mark(key))
@@ -104,7 +104,7 @@ def begin(engine: Engine) -> Start:
     return Start(key, resumed=False)
 
 
-def outstanding(engine: Engine, key: Key) -> int:
+def outstanding(engine: Engine, key: CodeKey) -> int:
     """Return the number of rows with values that another key than ``key`` encrypted."""
     with engine.connect() as connection:
         return sum(
@@ -115,7 +115,7 @@ def outstanding(engine: Engine, key: Key) -> int:
         )
 
 
-def renew(engine: Engine, key: Key) -> Iterator[Step]:
+def renew(engine: Engine, key: CodeKey) -> Iterator[Progress]:
     """Encrypt the values of other keys again with ``key``, which is in use; yield the progress.
 
     Raises
@@ -140,13 +140,13 @@ def renew(engine: Engine, key: Key) -> Iterator[Step]:
             with writing(engine) as connection:
                 _still_in_use(connection, key)
                 unreadable = [why for row in rows for why in _renew(connection, key, values, row)]
-            yield Step(len(rows), unreadable)
+            yield Progress(len(rows), unreadable)
             time.sleep(time.monotonic() - began)  # give services as much time as they had to wait
             last = tuple_(*(rows[-1][column.name] for column in values.primary))
             part = query.where(tuple_(*values.primary) > last)
 
 
-def finish(engine: Engine, key: Key) -> list[str]:
+def finish(engine: Engine, key: CodeKey) -> list[str]:
     """After :func:`renew`, remove all keys but ``key`` from the register; return their ids.
 
     Raises the same error as :func:`renew`.
@@ -193,7 +193,7 @@ def _all_values() -> Iterator[_Values]:
 
 
 def _renew(
-    connection: Connection, key: Key, values: _Values, row: RowMapping
+    connection: Connection, key: CodeKey, values: _Values, row: RowMapping
 ) -> Iterator[Unreadable]:
     new: dict[str, bytes] = {}
     for column in values.columns:
@@ -212,7 +212,7 @@ def _renew(
         connection.execute(update(values.table).where(*same).values(new))
 
 
-def _still_in_use(connection: Connection, key: Key) -> None:
+def _still_in_use(connection: Connection, key: CodeKey) -> None:
     if key_register.key_in_use(connection).id != key.id:
         raise ConfigurationError(
             f"another run is already replacing the key {key.id}; let it finish"

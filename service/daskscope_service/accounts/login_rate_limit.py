@@ -45,14 +45,14 @@ class TooManyAttempts(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class LoginAttempt:
     """An attempt that may go on: the ids of its rows, and the hash of its name."""
 
     ids: tuple[str, ...]
     name: bytes
 
 
-def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
+def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> LoginAttempt:
     """Store an attempt from ``address`` for the normalized ``name``, if it is allowed.
 
     Names are counted separately for each ``kind``: anyone can use up the attempts of a user's name
@@ -70,7 +70,7 @@ def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
         hash_of(f"{kind} {name}"): FOR_NAME,
         hash_of(f"address {network(address)}"): FROM_ADDRESS,
     }
-    attempt = Attempt((new_secret(), new_secret()), next(iter(limits)))
+    attempt = LoginAttempt((new_secret(), new_secret()), next(iter(limits)))
     _check(engine, limits, now, besides=0)
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.at <= now - WINDOW))
@@ -85,14 +85,14 @@ def begin(engine: Engine, name: str, address: str, *, kind: Kind) -> Attempt:
     return attempt
 
 
-def succeeded(engine: Engine, attempt: Attempt) -> None:
+def succeeded(engine: Engine, attempt: LoginAttempt) -> None:
     """Delete an attempt that succeeded, and all earlier ones for the same name."""
     with writing(engine) as connection:
         connection.execute(delete(table).where(table.c.key_hash == attempt.name))
     _take_back(engine, attempt.ids)
 
 
-def withdraw(engine: Engine, attempt: Attempt) -> None:
+def withdraw(engine: Engine, attempt: LoginAttempt) -> None:
     """Delete an attempt, but keep earlier ones."""
     _take_back(engine, attempt.ids)
 

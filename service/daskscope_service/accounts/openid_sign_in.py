@@ -42,7 +42,7 @@ class NotLetIn(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunSignIn:
     """``url``: the provider's page. ``ticket``: the cookie that identifies the browser later."""
 
     url: str
@@ -65,7 +65,7 @@ def begin(
     address: str,
     user_id: str | None = None,
     again: bool = False,
-) -> Begun:
+) -> BegunSignIn:
     """Store a pending sign-in of a browser at ``address``; return the provider's page for it.
 
     The browser goes to ``target`` afterwards. With ``user_id``, that signed-in user connects their
@@ -114,7 +114,7 @@ def begin(
                 delete(openid_attempt).where(openid_attempt.c.state_hash == hash_of(state))
             )
         raise
-    return Begun(url, ticket)
+    return BegunSignIn(url, ticket)
 
 
 def finish(

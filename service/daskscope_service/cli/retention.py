@@ -105,7 +105,7 @@ def run(**options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.periodic import Lease, SomeFailed
         from daskscope_service.retention.rounds import WORK, run_round
-        from daskscope_service.retention.throttle import Step, Throttle
+        from daskscope_service.retention.throttle import Removed, Throttle
 
         lease = Lease(engine, WORK)
         if not lease.take():
@@ -115,7 +115,7 @@ def run(**options: Any) -> None:
         removed: Counter[tuple[str, str]] = Counter()
         said = time.monotonic()
 
-        def show(workspace: str, step: Step) -> None:
+        def show(workspace: str, step: Removed) -> None:
             nonlocal said
             removed[workspace, step.table] += step.rows
             if time.monotonic() - said > _SAY_EVERY:

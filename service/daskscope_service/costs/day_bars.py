@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from daskscope_service.costs.spending import Spent, total
+from daskscope_service.costs.spending import UsageSum, total
 from daskscope_service.insight.wording import hours, money
 
 _DAY = 86400
@@ -32,7 +32,7 @@ class DayBars:
     columns: tuple[DayBar, ...]
 
 
-def columns(days: Sequence[Spent], last: int) -> DayBars | None:
+def columns(days: Sequence[UsageSum], last: int) -> DayBars | None:
     """Return a column for each of ``days``, which end with the day ``last``; None if all are zero.
 
     They show the currency with the largest sum.

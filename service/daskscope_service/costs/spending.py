@@ -14,7 +14,7 @@ from daskscope_service.db.readable import Readable
 
 
 @dataclass(slots=True)
-class Spent:
+class UsageSum:
     """A sum of usage, in seconds, and of costs: ``cost`` and ``idle_cost`` by currency.
 
     ``sources``: who has set the prices ("cluster", "workspace", "list"). ``unpriced``: how many of
@@ -66,36 +66,36 @@ def monday_of(day: int) -> int:
     return day - (day + 3) % 7  # day 0 was a Thursday
 
 
-def by_period(items: Iterable[Readable], periods: int) -> list[Spent]:
+def by_period(items: Iterable[Readable], periods: int) -> list[UsageSum]:
     """Return what was spent in each period, in their order."""
-    found = [Spent() for _ in range(periods)]
+    found = [UsageSum() for _ in range(periods)]
     for item in items:
         found[item["period"]].add(item)
     return found
 
 
-def by_user(items: Iterable[Readable], periods: int) -> dict[str, list[Spent]]:
+def by_user(items: Iterable[Readable], periods: int) -> dict[str, list[UsageSum]]:
     """Return what each user spent in each period."""
-    found: dict[str, list[Spent]] = {}
+    found: dict[str, list[UsageSum]] = {}
     for item in items:
         user = item["user"]
         if user not in found:
-            found[user] = [Spent() for _ in range(periods)]
+            found[user] = [UsageSum() for _ in range(periods)]
         found[user][item["period"]].add(item)
     return found
 
 
-def total_of(items: Iterable[Readable]) -> Spent:
+def total_of(items: Iterable[Readable]) -> UsageSum:
     """Return the sum of all ``items``."""
-    whole = Spent()
+    whole = UsageSum()
     for item in items:
         whole.add(item)
     return whole
 
 
-def total(spent: Iterable[Spent]) -> Spent:
+def total(spent: Iterable[UsageSum]) -> UsageSum:
     """Return the sum of ``spent``."""
-    whole = Spent()
+    whole = UsageSum()
     for one in spent:
         whole.clusters += one.clusters
         whole.unpriced += one.unpriced

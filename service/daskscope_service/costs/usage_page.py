@@ -15,7 +15,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
 from daskscope_service.costs.spending import (
-    Spent,
+    UsageSum,
     by_period,
     by_user,
     first_monday,
@@ -47,7 +47,7 @@ _CSV = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class HeatMeasure:
     """What the heat map shows: its ``name`` in the address, its ``label``, and its format.
 
     ``amount`` returns None if it is not known: nothing has a price in that currency.
@@ -55,7 +55,7 @@ class Measure:
 
     name: str
     label: str
-    amount: Callable[[Spent], float | None]
+    amount: Callable[[UsageSum], float | None]
     words: Callable[[float], str]
 
 
@@ -76,7 +76,7 @@ class UserRow:
 
     user: str
     cells: list[Cell]
-    whole: Spent
+    whole: UsageSum
 
 
 @blueprint.get("/people")
@@ -138,29 +138,31 @@ def people_csv() -> ResponseReturnValue:
     return csv_answer(_CSV, [_csv_row(item, first) for item in items], "people")
 
 
-def _measures(whole: Spent) -> dict[str, Measure]:
+def _measures(whole: UsageSum) -> dict[str, HeatMeasure]:
     """Return what can be shown: first the costs in each currency, if there are prices."""
-    found: list[Measure] = []
+    found: list[HeatMeasure] = []
     for currency in sorted(whole.cost, key=lambda name: -whole.cost[name]):
         code = currency.lower()
         found += [
-            Measure(f"cost-{code}", f"cost, {currency}", _cost_in(currency), _text_in(currency)),
-            Measure(
+            HeatMeasure(
+                f"cost-{code}", f"cost, {currency}", _cost_in(currency), _text_in(currency)
+            ),
+            HeatMeasure(
                 f"idle-{code}", f"idle cost, {currency}", _idle_in(currency), _text_in(currency)
             ),
         ]
     found += [
-        Measure("compute", "compute hours", lambda one: one.thread_seconds, hours),
-        Measure("cluster", "cluster hours", lambda one: one.up_seconds, hours),
+        HeatMeasure("compute", "compute hours", lambda one: one.thread_seconds, hours),
+        HeatMeasure("cluster", "cluster hours", lambda one: one.up_seconds, hours),
     ]
     return {measure.name: measure for measure in found}
 
 
-def _cost_in(currency: str) -> Callable[[Spent], float | None]:
+def _cost_in(currency: str) -> Callable[[UsageSum], float | None]:
     return lambda spent: spent.cost.get(currency)
 
 
-def _idle_in(currency: str) -> Callable[[Spent], float | None]:
+def _idle_in(currency: str) -> Callable[[UsageSum], float | None]:
     return lambda spent: spent.idle_cost.get(currency)
 
 
@@ -168,7 +170,7 @@ def _text_in(currency: str) -> Callable[[float], str]:
     return lambda amount: money(amount, currency).removesuffix(f" {currency}")
 
 
-def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
+def _cell(measure: HeatMeasure, spent: UsageSum, highest: float) -> Cell:
     if not spent.clusters:
         return _NOTHING
     amount = measure.amount(spent)
@@ -176,7 +178,7 @@ def _cell(measure: Measure, spent: Spent, highest: float) -> Cell:
     return Cell(_text(measure, spent), shade)
 
 
-def _text(measure: Measure, spent: Spent) -> str:
+def _text(measure: HeatMeasure, spent: UsageSum) -> str:
     amount = measure.amount(spent)
     if not spent.clusters:
         return _NOTHING.words

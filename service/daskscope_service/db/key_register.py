@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select
 
 from daskscope.errors import ConfigurationError
-from daskscope_service.db.keys import Key
+from daskscope_service.db.keys import CodeKey
 from daskscope_service.db.schema import code_key as table
 from daskscope_service.db.sealing import Unreadable, keys_of, seal, unseal
 
@@ -33,7 +33,7 @@ _in_use = select(table.c.id).where(table.c.retired_at.is_(None)).with_for_update
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyEntry:
     """A registered key, in use since ``made_at``; ``hash_secret`` is encrypted with it."""
 
     made_at: float
@@ -69,14 +69,14 @@ def check(connection: Connection) -> None:
         _register(connection, keys.newest or keys.make(), hash_secret)
 
 
-def registered(connection: Connection) -> dict[str, Entry]:
+def registered(connection: Connection) -> dict[str, KeyEntry]:
     """Return the registered keys, by their ids."""
     columns = (table.c.made_at, table.c.retired_at.is_not(None), table.c.hash_secret)
     rows = connection.execute(select(table.c.id, *columns).order_by(table.c.made_at))
-    return {id: Entry(*rest) for id, *rest in rows}
+    return {id: KeyEntry(*rest) for id, *rest in rows}
 
 
-def key_in_use(connection: Connection) -> Key:
+def key_in_use(connection: Connection) -> CodeKey:
     """Return the key to encrypt with. It stays in use until the transaction ends.
 
     Raises
@@ -95,7 +95,7 @@ def key_in_use(connection: Connection) -> Key:
     return key
 
 
-def use(connection: Connection, key: Key) -> None:
+def use(connection: Connection, key: CodeKey) -> None:
     """Put ``key`` into use and retire the others. The transaction must be as for :func:`check`."""
     secret = _hash_secret(connection)
     connection.execute(
@@ -123,7 +123,7 @@ def keyed_by(secret: bytes) -> Callable[[str], str]:
     return lambda text: hmac.digest(secret, text.encode(), "sha256").hex()
 
 
-def _register(connection: Connection, key: Key, hash_secret: bytes) -> None:
+def _register(connection: Connection, key: CodeKey, hash_secret: bytes) -> None:
     row = {"id": key.id, "made_at": time.time(), "hash_secret": seal(key, hash_secret)}
     connection.execute(insert(table).values(row))
 

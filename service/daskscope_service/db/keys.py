@@ -25,7 +25,7 @@ _HEAD = "# Users' code in the database is encrypted with these keys, newest firs
 _ID_BYTES = 4
 
 
-class Key:
+class CodeKey:
     """One key. ``id`` is its readable name, 8 hex digits, which reveals nothing about it."""
 
     __slots__ = ("cipher", "id")
@@ -43,7 +43,7 @@ class Keys:
     def __init__(self, settings: Settings) -> None:
         self._file = None if settings.code_keys else settings.data_dir / FILE
         self._stamp: object = None
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, CodeKey] = {}
         if settings.code_keys:
             self._take(parse_key(text) for text in settings.code_keys)
 
@@ -58,7 +58,7 @@ class Keys:
         return self._file
 
     @property
-    def newest(self) -> Key | None:
+    def newest(self) -> CodeKey | None:
         """The first key, or None if there is none.
 
         Raises
@@ -69,7 +69,7 @@ class Keys:
         self._read()
         return next(iter(self._keys.values()), None)
 
-    def find(self, id: str) -> Key | None:
+    def find(self, id: str) -> CodeKey | None:
         """Return the key with this id, or None. For an unknown id, a changed file is read again.
 
         Raises as :attr:`newest`.
@@ -78,7 +78,7 @@ class Keys:
             self._read()
         return self._keys.get(id)
 
-    def make(self) -> Key:
+    def make(self) -> CodeKey:
         """Put a new key before the others in the file, which is created with mode 0600.
 
         The file is on the disk when this returns, so that what the key encrypts can be read after a
@@ -109,7 +109,7 @@ class Keys:
                 "keys in DASKSCOPE_CODE_KEYS, or another folder in DASKSCOPE_DATA_DIR"
             ) from error
         self._read()
-        return self._keys[Key(secret).id]
+        return self._keys[CodeKey(secret).id]
 
     def _read(self) -> None:
         if self._file is None:
@@ -133,7 +133,7 @@ class Keys:
         self._stamp = stamp
 
     def _take(self, found: Iterable[bytes]) -> None:
-        keys = (Key(secret) for secret in found)
+        keys = (CodeKey(secret) for secret in found)
         self._keys = {key.id: key for key in keys}
 
 

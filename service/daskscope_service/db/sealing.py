@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
-from daskscope_service.db.keys import Key, Keys
+from daskscope_service.db.keys import CodeKey, Keys
 
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
@@ -43,12 +43,12 @@ def keys_of(dialect: Dialect) -> Keys:
     return _keys[dialect]
 
 
-def mark(key: Key) -> bytes:
+def mark(key: CodeKey) -> bytes:
     """Return the first bytes of all values that ``key`` has encrypted."""
     return _FORMAT + bytes.fromhex(key.id)
 
 
-def seal(key: Key, value: bytes) -> bytes:
+def seal(key: CodeKey, value: bytes) -> bytes:
     """Return ``value``, encrypted with ``key``."""
     nonce = os.urandom(_NONCE_BYTES)
     return mark(key) + nonce + key.cipher.encrypt(nonce, value, None)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, String, Table, Text
 
-from daskscope.protocol import MAX_TEXT, Encrypted, Key, Length
+from daskscope.protocol import MAX_TEXT, Encrypted, Length, PartOfKey
 from daskscope_service.db.sealing import Sealed, SealedJSON
 
 #: A row of the protocol, in the order of the table's columns.
@@ -74,7 +74,7 @@ def _column(name: str, hint: Any) -> Column[Any]:
         return Column(name, SealedJSON if encrypted else JSON, nullable=False)
     if plain is String and Length(MAX_TEXT) in notes:
         plain = Sealed if encrypted else Text
-    key = Key() in notes
+    key = PartOfKey() in notes
     return Column(name, plain, primary_key=key, nullable=optional and not key)
 
 

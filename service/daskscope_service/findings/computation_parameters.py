@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daskscope_service.findings.rule_parameter import FINDING, asked_rule
-from daskscope_service.queries.computation_filter import SORTS, STATUSES, Filter
+from daskscope_service.queries.computation_filter import SORTS, STATUSES, ComputationFilter
 from daskscope_service.web.parameters import Parameter, one_of, optional
 
 STATUS = Parameter(
@@ -20,9 +20,9 @@ SORT = Parameter(
 OF_COMPUTATIONS = (STATUS, FINDING, SORT)
 
 
-def asked_computations() -> Filter:
+def asked_computations() -> ComputationFilter:
     """Return which computations the request asks for, and in which order."""
-    return Filter(
+    return ComputationFilter(
         status=optional(STATUS.name, STATUSES),
         finding=asked_rule(),
         sort=one_of(SORT.name, SORTS),

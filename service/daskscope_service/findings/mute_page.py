@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, changing
 from daskscope_service.db.scope import reading
 from daskscope_service.findings import mutes
-from daskscope_service.findings.mutes import TooManyMutes, Wish
+from daskscope_service.findings.mutes import NewMute, TooManyMutes
 from daskscope_service.findings.rule_parameter import asked_rule
 from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.queries.clusters import one_cluster
@@ -66,7 +66,7 @@ def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     whole = "whole" in request.form
     days = said("days")
     until = time.time() + _DAY * (int(days) if days in map(str, _DAYS) else _DAYS[0])
-    wish = Wish(
+    wish = NewMute(
         asked_rule("rule") or "",
         cluster_id,
         "" if whole else computation_id,

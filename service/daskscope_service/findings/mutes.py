@@ -30,7 +30,7 @@ class TooManyMutes(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NewMute:
     """A wish to see findings of ``rule`` folded until a time, and why.
 
     Those of the ``computation``, or with "" of the ``cluster`` and all computations on it.
@@ -43,7 +43,7 @@ class Wish:
     until: float
 
 
-def mute(change: Change, wish: Wish) -> str:
+def mute(change: Change, wish: NewMute) -> str:
     """Store what is wished for, in place of the same one of before; return its id.
 
     Raises
@@ -87,7 +87,7 @@ def mute(change: Change, wish: Wish) -> str:
     return id
 
 
-def unmute(change: Change, id: str) -> Wish:
+def unmute(change: Change, id: str) -> NewMute:
     """Remove a mute, and return what it was. Raises Missing."""
     names = ("rule", "cluster", "computation", "reason", "until")
     query = select_in(change.workspace, table, *(table.c[name] for name in names))
@@ -97,17 +97,17 @@ def unmute(change: Change, id: str) -> Wish:
     change.connection.execute(
         delete(table).where(table.c.workspace == change.workspace, table.c.id == id)
     )
-    wish = Wish(*row)
+    wish = NewMute(*row)
     change.log("finding unmuted", _subject(wish))
     return wish
 
 
-def _subject(wish: Wish) -> str:
+def _subject(wish: NewMute) -> str:
     on = f"computation {wish.computation} on " if wish.computation else ""
     return f"{wish.rule} of {on}cluster {wish.cluster}"
 
 
-def _find(change: Change, wish: Wish) -> None:
+def _find(change: Change, wish: NewMute) -> None:
     query = select_in(change.workspace, cluster, cluster.c.id).where(cluster.c.id == wish.cluster)
     if change.connection.execute(query).first() is None:
         raise Missing("cluster", wish.cluster)

@@ -12,7 +12,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, Page, reading
 from daskscope_service.findings import mutes
-from daskscope_service.findings.mutes import Id, TooManyMutes, Wish
+from daskscope_service.findings.mutes import Id, NewMute, TooManyMutes
 from daskscope_service.findings.rule_parameter import RULE_NAMES
 from daskscope_service.queries.mutes import list_mutes
 from daskscope_service.web.fields import Name
@@ -51,7 +51,7 @@ def get_mutes() -> Item:
 @answers(types.MuteInForce, body=MuteRequest, statuses=(201,), problems=(404, 409))
 def post_mute(body: MuteRequest) -> Item:
     """Mute findings: nobody is notified of them, and pages fold them."""
-    wish = Wish(
+    wish = NewMute(
         body.rule, body.cluster, body.computation or "", body.reason, body.until_at.timestamp()
     )
     try:

@@ -35,7 +35,7 @@ ACTIVITIES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ActivityShare:
     """One activity. ``start`` and ``share`` are fractions of the whole, 0 to 1."""
 
     activity: str
@@ -45,18 +45,18 @@ class Part:
     share: float
 
 
-def time_parts(seconds: Mapping[str, float]) -> list[Part]:
+def time_parts(seconds: Mapping[str, float]) -> list[ActivityShare]:
     """Return the activities with any time, in the bar's order. Empty where none was measured."""
     whole = sum(value for value in seconds.values() if value > 0)
     order = [name for name in ACTIVITIES if name in seconds]
     order += sorted(seconds.keys() - ACTIVITIES.keys())
-    parts: list[Part] = []
+    parts: list[ActivityShare] = []
     start = 0.0
     for name in order:
         if seconds[name] <= 0:
             continue
         share = seconds[name] / whole
-        parts.append(Part(name, ACTIVITIES.get(name, name), seconds[name], start, share))
+        parts.append(ActivityShare(name, ACTIVITIES.get(name, name), seconds[name], start, share))
         start += share
     return parts
 

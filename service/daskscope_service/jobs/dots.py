@@ -45,7 +45,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RunMark:
     """Where something differs from the run before: versions, code."""
 
     x: float
@@ -59,7 +59,7 @@ class Dots:
 
     dots: list[Dot]
     levels: list[Level]
-    marks: list[Mark]
+    marks: list[RunMark]
     top: str
     half: str
     first_at: float
@@ -99,7 +99,7 @@ def dots(job: JobDetail, measure: str) -> Dots | None:
         for run in runs
     ]
     marks = [
-        Mark(x(run["started_at"]), "; ".join(run["differs"]), run["changed"])
+        RunMark(x(run["started_at"]), "; ".join(run["differs"]), run["changed"])
         for run in runs
         if run["differs"] or run["changed"]
     ]

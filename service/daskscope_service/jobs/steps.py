@@ -12,7 +12,7 @@ _MOST, _LEAST = 9, 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WaterfallBar:
     """A bar from ``start``, ``width`` per cent wide. ``kind``: whole, more, less."""
 
     words: str
@@ -23,7 +23,7 @@ class Step:
     kind: str
 
 
-def fall(found: Item) -> list[Step]:
+def fall(found: Item) -> list[WaterfallBar]:
     """Return the bars: the first run, what made the second one longer or shorter, the second."""
     a, b = found["a"]["duration"], found["b"]["duration"]
     size = max(abs(found["seconds"]), 0.01 * max(a, b))
@@ -40,10 +40,12 @@ def fall(found: Item) -> list[Step]:
     edges = [0.0, a, b, *(place for _, *both in places for place in both)]
     least, whole = min(edges), (max(edges) - min(edges)) or 1.0
 
-    def step(words: str, change: str, amount: str, since: float, until: float, kind: str) -> Step:
+    def step(
+        words: str, change: str, amount: str, since: float, until: float, kind: str
+    ) -> WaterfallBar:
         low, high = sorted((since, until))
         start = 100 * (low - least) / whole
-        return Step(
+        return WaterfallBar(
             words, change, amount, round(start, 2), round(100 * (high - low) / whole, 2), kind
         )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from daskscope_service.pages.charts import Drawn, Plot, words
 from daskscope_service.pages.period import Period
-from daskscope_service.queries.chart_annotations import Mark
+from daskscope_service.queries.chart_annotations import ChartMark
 from daskscope_service.web.template_filters import moment
 
 WIDTH, HEIGHT = 1000, 180
@@ -31,7 +31,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LegendEntry:
     """A line's entry in the legend: its value at the end."""
 
     line: Drawn
@@ -44,7 +44,7 @@ class Picture:
 
     plot: Plot
     curves: list[Curve]
-    keys: list[Key]
+    keys: list[LegendEntry]
     top: str
     half: str
     sentence: str
@@ -82,13 +82,13 @@ def picture(plot: Plot, period: Period) -> Picture:
     curves.reverse()
     curves.sort(key=lambda curve: not curve.line.stacked)
     unit = plot.chart.unit
-    keys = [Key(line, words(unit, _last(line.values))) for line in plot.lines]
+    keys = [LegendEntry(line, words(unit, _last(line.values))) for line in plot.lines]
     return Picture(
         plot, curves, keys, words(unit, top), words(unit, top / 2), _sentence(plot, keys)
     )
 
 
-def marks_picture(marks: Sequence[Mark], period: Period) -> MarksPicture:
+def marks_picture(marks: Sequence[ChartMark], period: Period) -> MarksPicture:
     """Return how ``marks`` are drawn on every chart of ``period``."""
 
     def place(at: float) -> float:
@@ -128,7 +128,7 @@ def clock(period: Period) -> tuple[str, str, str]:
     return first, half, f"{last} UTC"
 
 
-def _sentence(plot: Plot, keys: list[Key]) -> str:
+def _sentence(plot: Plot, keys: list[LegendEntry]) -> str:
     parts = (
         f"{key.line.label} {key.value} at last, "
         f"{words(plot.chart.unit, max(v for v in key.line.values if v is not None))} at most"

@@ -25,7 +25,7 @@ _COLOURS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ChartSource:
     """Lines of one metric: one per value of the attribute ``split``, or one in all.
 
     ``stacked`` lines stand on each other, except those of the values ``beside``, which are no part
@@ -52,21 +52,21 @@ class Chart:
     id: str
     title: str
     unit: str
-    sources: tuple[Source, ...]
+    sources: tuple[ChartSource, ...]
     optional: bool = False
     absent: str = ""
 
 
 CHARTS = (
-    Chart("workers", "Workers", "count", (Source(names.WORKER_COUNT, names.WORKER_STATE),)),
-    Chart("tasks", "Tasks by state", "count", (Source(names.TASK_COUNT, names.TASK_STATE),)),
+    Chart("workers", "Workers", "count", (ChartSource(names.WORKER_COUNT, names.WORKER_STATE),)),
+    Chart("tasks", "Tasks by state", "count", (ChartSource(names.TASK_COUNT, names.TASK_STATE),)),
     Chart(
         "memory",
         "Memory of the workers",
         "bytes",
         (
-            Source(names.MEMORY_USED, names.MEMORY_KIND, beside=("spilled",)),  # on disk
-            Source(names.MEMORY_LIMIT, label="limit", stacked=False),
+            ChartSource(names.MEMORY_USED, names.MEMORY_KIND, beside=("spilled",)),  # on disk
+            ChartSource(names.MEMORY_LIMIT, label="limit", stacked=False),
         ),
     ),
     Chart(
@@ -74,22 +74,22 @@ CHARTS = (
         "CPU of the workers, in cores",
         "count",
         (
-            Source(names.WORKER_CPU, label="used"),
-            Source(names.WORKER_THREADS, label="threads", stacked=False),
+            ChartSource(names.WORKER_CPU, label="used"),
+            ChartSource(names.WORKER_THREADS, label="threads", stacked=False),
         ),
     ),
     Chart(
         "threads",
         "Threads of the workers",
         "count",
-        (Source(names.WORKER_TIME, names.WORKER_STATE),),
+        (ChartSource(names.WORKER_TIME, names.WORKER_STATE),),
     ),
     Chart(
         "disk",
         "Disk: results spilled and read back",
         "bytes/s",
         (
-            Source(
+            ChartSource(
                 names.SPILL_IO,
                 names.SPILL_DIRECTION,
                 words={"write": "written", "read": "read back"},
@@ -102,7 +102,7 @@ CHARTS = (
         "Transfer: results sent between workers",
         "bytes/s",
         (
-            Source(
+            ChartSource(
                 names.TRANSFER_IO,
                 names.TRANSFER_DIRECTION,
                 words={"transmit": "sent", "receive": "received"},
@@ -114,7 +114,7 @@ CHARTS = (
         "gpu",
         "GPU utilization, mean",
         "share",
-        (Source(names.GPU_UTILIZATION, label="utilization"),),
+        (ChartSource(names.GPU_UTILIZATION, label="utilization"),),
         optional=True,
     ),
     Chart(
@@ -122,8 +122,8 @@ CHARTS = (
         "Memory of the GPUs",
         "bytes",
         (
-            Source(names.GPU_MEMORY_USED, label="used"),
-            Source(names.GPU_MEMORY_LIMIT, label="limit", stacked=False),
+            ChartSource(names.GPU_MEMORY_USED, label="used"),
+            ChartSource(names.GPU_MEMORY_LIMIT, label="limit", stacked=False),
         ),
         optional=True,
     ),
@@ -231,7 +231,7 @@ def _growth(line: SeriesLine, step: float, interval: float) -> SeriesLine:
     return replace(grown, values=values)
 
 
-def _plot(chart: Chart, found: Iterable[tuple[Source, SeriesLine]], since: float) -> Plot:
+def _plot(chart: Chart, found: Iterable[tuple[ChartSource, SeriesLine]], since: float) -> Plot:
     by_label: dict[tuple[str, bool, str], dict[int, float]] = {}
     sampled = False
     for source, line in found:

@@ -25,7 +25,7 @@ from daskscope_service.pages.chart_svg import (
     marks_picture,
     picture,
 )
-from daskscope_service.pages.period import Link, Period, as_data, in_words, links, period_of
+from daskscope_service.pages.period import Period, PeriodLink, as_data, in_words, links, period_of
 from daskscope_service.queries.chart_annotations import MOST_MARKS, ChartAnnotations, list_marks
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.services import services
@@ -54,8 +54,8 @@ class OverTime:
     """
 
     words: str
-    spans: list[Link]
-    moves: list[Link]
+    spans: list[PeriodLink]
+    moves: list[PeriodLink]
     pictures: list[Picture]
     marks: MarksPicture
     clock: tuple[str, str, str]

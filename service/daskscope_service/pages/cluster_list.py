@@ -17,7 +17,7 @@ from daskscope_service.pages.csv_downloads import CAUSE
 from daskscope_service.queries.cluster_filter import (
     SORTS,
     STATUSES,
-    Filter,
+    ClusterFilter,
     find_clusters,
     is_tag,
     tag_filter,
@@ -85,7 +85,7 @@ def clusters_csv() -> ResponseReturnValue:
     )
 
 
-def _asked_for() -> tuple[Selection, Filter]:
+def _asked_for() -> tuple[Selection, ClusterFilter]:
     selected = selection(beside=_OURS, rows=ROWS_SHOWN)
     if "within" in request.args and selected.since is None:
         seconds = WITHIN[one_of("within", tuple(WITHIN))]
@@ -93,7 +93,7 @@ def _asked_for() -> tuple[Selection, Filter]:
     tag = request.args.get("tag")
     if tag is not None and not is_tag(tag):
         raise bad("tag", "must be a tag's name, or name=value, without quotes and backslashes")
-    return selected, Filter(
+    return selected, ClusterFilter(
         status=optional("status", STATUSES),
         name=request.args.get("name"),
         kind=request.args.get("kind"),

@@ -52,7 +52,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PeriodLink:
     """A link to another time. ``query`` is None where there is no such time."""
 
     words: str
@@ -84,10 +84,10 @@ def period_of(cluster: ClusterView, default: str | None = None) -> Period:
     return Period(since, max(until, since + 1), began, end, live, None)
 
 
-def links(period: Period) -> tuple[list[Link], list[Link]]:
+def links(period: Period) -> tuple[list[PeriodLink], list[PeriodLink]]:
     """Return the links to the spans, and those that zoom and move."""
     spans = [
-        Link(words, _query(span=word), current=word == period.span)
+        PeriodLink(words, _query(span=word), current=word == period.span)
         for word, (_, words) in SPANS.items()
     ]
     quarter, half = period.seconds / 4, period.seconds / 2
@@ -102,10 +102,12 @@ def links(period: Period) -> tuple[list[Link], list[Link]]:
     back = min(half, period.since - period.began)
     on = min(half, period.end - period.until)
     return spans, [
-        Link("zoom in", _held(*inward) if inward else None),
-        Link("zoom out", outer),
-        Link("earlier", _held(period.since - back, period.until - back) if back >= 1 else None),
-        Link("later", _held(period.since + on, period.until + on) if on >= 1 else None),
+        PeriodLink("zoom in", _held(*inward) if inward else None),
+        PeriodLink("zoom out", outer),
+        PeriodLink(
+            "earlier", _held(period.since - back, period.until - back) if back >= 1 else None
+        ),
+        PeriodLink("later", _held(period.since + on, period.until + on) if on >= 1 else None),
     ]
 
 
@@ -127,6 +129,6 @@ def in_words(period: Period) -> str:
     return f"{since.removesuffix(' UTC')} to {until.removeprefix(f'{day} ')}"
 
 
-def as_data(link: Link) -> dict[str, Any]:
+def as_data(link: PeriodLink) -> dict[str, Any]:
     """Return a link for the script."""
     return {"words": link.words, "query": link.query, "current": link.current}

@@ -21,7 +21,7 @@ from daskscope_service.periodic import in_each
 from daskscope_service.policies.decision import Decision, Policy, decide
 from daskscope_service.policies.queries import as_policy, last_acted, policies_in
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import NotPossible, Wish
+from daskscope_service.shutdowns.commands import NewShutdown, NotPossible
 
 #: Clusters that have sent nothing for longer are lost, whatever the settings say.
 _HEARD_WITHIN = 86400.0
@@ -103,7 +103,7 @@ def _act(
     if due.outcome == "shutdown":
         change = Change(connection, name, actor=f"policy {policy.name}")
         try:
-            command, _ = shutdowns.ask(change, cluster_id, Wish(reason=due.sentence))
+            command, _ = shutdowns.ask(change, cluster_id, NewShutdown(reason=due.sentence))
         except NotPossible as error:
             sentence += f" But: {error}"
     decision_id, now = secrets.token_hex(8), time.time()

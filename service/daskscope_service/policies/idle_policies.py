@@ -40,7 +40,7 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-class Changed(Exception):
+class PolicyChanged(Exception):
     """Someone has changed the policy since it was read."""
 
 
@@ -92,7 +92,7 @@ def replace(change: Change, policy: Policy, *, read_at: float | None = None) -> 
     if changed_at is None:
         raise Missing("policy", policy.id)
     if read_at is not None and changed_at != read_at:
-        raise Changed
+        raise PolicyChanged
     try:
         with change.connection.begin_nested():
             change.connection.execute(update(table).where(*ours).values(_values(change, policy)))

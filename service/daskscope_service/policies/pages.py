@@ -79,7 +79,7 @@ def _keep(policy_id: str) -> ResponseReturnValue:
                 idle_policies.add(change, policy)
             else:
                 idle_policies.replace(change, policy, read_at=_number(read_at))
-    except idle_policies.Changed:
+    except idle_policies.PolicyChanged:
         return _page(form, old, 409, "Someone has changed this policy meanwhile: open it again.")
     except NameTaken as error:
         return _page(form, old, 409, str(error))

@@ -16,7 +16,7 @@ _LOOKED_AT_BEFORE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """Something that happened at ``since``, or until ``until``; None: it goes on.
 
     ``kind`` is ``computation``, ``failure`` or ``loss``; ``words`` say what it was.
@@ -36,7 +36,7 @@ class ChartAnnotations:
     two marks. ``cut`` names the kinds that had more.
     """
 
-    items: list[Mark]
+    items: list[ChartMark]
     numbers: dict[str, int]
     cut: tuple[str, ...]
 
@@ -61,17 +61,17 @@ def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> Cha
     kept = {kind: found[:MOST_MARKS] for kind, found in rows.items()}
     marks = {
         "computation": [
-            Mark("computation", row["started_at"], row["stopped_at"], _what(row))
+            ChartMark("computation", row["started_at"], row["stopped_at"], _what(row))
             for row in kept["computation"]
         ],
         "failure": [
-            Mark("failure", at, at, row["type"])
+            ChartMark("failure", at, at, row["type"])
             for row in kept["failure"]
             for at in sorted({row["first_at"], row["last_at"]})
             if since <= at < until
         ],
         "loss": [
-            Mark("loss", row["at"], row["at"], f"{row['name']} lost: {row['reason']}")
+            ChartMark("loss", row["at"], row["at"], f"{row['name']} lost: {row['reason']}")
             for row in kept["loss"]
         ],
     }

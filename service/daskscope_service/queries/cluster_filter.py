@@ -34,7 +34,7 @@ SORTS: dict[str, ColumnElement[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ClusterFilter:
     """What clusters must be besides what a :class:`Selection` says.
 
     ``name`` is a part of their name or id, in any case. ``tag`` is a tag's name, or ``name=value``.
@@ -50,7 +50,7 @@ class Filter:
     sort: str = "started"
 
 
-def find_clusters(scope: Scope, selection: Selection, which: Filter) -> Page[ListedCluster]:
+def find_clusters(scope: Scope, selection: Selection, which: ClusterFilter) -> Page[ListedCluster]:
     """Return the clusters that fit, in brief. Times are those of their start."""
     key: ColumnElement[Any] = SORTS[which.sort]
     if which.sort == "cost":
@@ -97,7 +97,9 @@ def tag_filter(name: str, value: str) -> str | None:
     return text if "=" not in name and is_tag(text) else None
 
 
-def _conditions(scope: Scope, selection: Selection, which: Filter) -> list[ColumnElement[bool]]:
+def _conditions(
+    scope: Scope, selection: Selection, which: ClusterFilter
+) -> list[ColumnElement[bool]]:
     found = [scope.is_of(selection.cluster, cluster.c.id)]
     for value, column in (
         (selection.user, cluster.c.user),

@@ -32,7 +32,7 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ComputationFilter:
     """What computations must be besides what a :class:`Selection` says.
 
     ``status`` is as answers have it: "lost" is what its cluster left behind. ``finding`` is the
@@ -45,11 +45,15 @@ class Filter:
 
 
 #: All of them, the newest first.
-ALL = Filter()
+ALL = ComputationFilter()
 
 
 def page_of(
-    scope: Scope, query: Select[Any], selection: Selection, which: Filter, at: ColumnElement[Any]
+    scope: Scope,
+    query: Select[Any],
+    selection: Selection,
+    which: ComputationFilter,
+    at: ColumnElement[Any],
 ) -> Page[Item]:
     """Return a page of ``query``, of computations and their clusters, as ``which`` says.
 

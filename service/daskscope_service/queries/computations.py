@@ -27,7 +27,7 @@ from daskscope_service.insight.verdict import (
 from daskscope_service.insight.views import ComputationDetail, ComputationView
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries.causes import Subject, among, causes_of, with_finding
-from daskscope_service.queries.computation_filter import ALL, Filter, page_of
+from daskscope_service.queries.computation_filter import ALL, ComputationFilter, page_of
 from daskscope_service.queries.statements import cut, statements_at
 from daskscope_service.web.fields import Missing
 
@@ -74,7 +74,7 @@ class Heading:
 
 
 def list_computations(
-    scope: Scope, selection: Selection, which: Filter = ALL
+    scope: Scope, selection: Selection, which: ComputationFilter = ALL
 ) -> Page[ComputationView]:
     """Return computations as ``which`` says: by default all, by the time they started."""
     query, at = _with_cluster(scope), computation.c.started_at

@@ -67,7 +67,7 @@ def put_retention(body: RetentionRequest) -> Item:
     try:
         with changing() as change:
             policy.set_periods(change, own)
-    except policy.Unfit as error:
+    except policy.UnfitPolicy as error:
         raise Problem(409, f"{error}.", field=f"$.days.{error.kind}") from None
     return _retention()
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, bindparam, delete, tuple_, update
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import code, computation
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 
 #: Rows of computations that are read together.
 _AT_ONCE = 16
@@ -25,7 +25,7 @@ _AT_ONCE = 16
 _ONE = (code.c.workspace == bindparam("of"), code.c.hash == bindparam("one"))
 
 
-def remove_unused_code(engine: Engine, workspace: str, pace: Throttle) -> Iterator[Step]:
+def remove_unused_code(engine: Engine, workspace: str, pace: Throttle) -> Iterator[Removed]:
     """Remove the code of ``workspace`` that none of its computations refers to."""
     with engine.connect() as connection:
         rows = connection.execute(select_in(workspace, code, code.c.hash, code.c.unused_since))
@@ -40,12 +40,12 @@ def remove_unused_code(engine: Engine, workspace: str, pace: Throttle) -> Iterat
     for some in _parts(unused, pace):
         with writing(engine) as connection:
             removed = connection.execute(gone, [{"of": workspace, "one": hash} for hash in some])
-        yield Step(code.name, removed.rowcount)
+        yield Removed(code.name, removed.rowcount)
 
 
 def _without_named(
     engine: Engine, workspace: str, unused: set[str], pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     # Removes from ``unused`` the hashes that computations refer to. It reads only, but in steps,
     # too.
     key = (computation.c.cluster, computation.c.id)
@@ -64,19 +64,19 @@ def _without_named(
         if read is None:
             return
         last = read
-        yield Step(code.name, 0)
+        yield Removed(code.name, 0)
 
 
 def _mark(
     engine: Engine, workspace: str, hashes: Iterable[str], since: float | None, pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     change = update(code).where(*_ONE).values(unused_since=bindparam("since"))
     for some in _parts(hashes, pace):
         with writing(engine) as connection:
             connection.execute(
                 change, [{"of": workspace, "one": hash, "since": since} for hash in some]
             )
-        yield Step(code.name, 0)
+        yield Removed(code.name, 0)
 
 
 def _parts(hashes: Iterable[str], pace: Throttle) -> Iterator[list[str]]:

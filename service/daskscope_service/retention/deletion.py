@@ -23,7 +23,7 @@ from daskscope_service.retention.removal import (
     remove_series,
     series_in,
 )
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 
 #: Rows that are read together, to find out whose they are.
 _ROWS = 1000
@@ -65,13 +65,13 @@ def note(engine: Engine, whose: Whose, detail: str) -> None:
         audit.write(connection, "data deleted", detail=detail, workspace=whose.workspace)
 
 
-def delete(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Step]:
+def delete(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Removed]:
     """Delete the rows of ``whose``, and code that no computation refers to any more."""
     yield from delete_rows(engine, whose, pace)
     yield from remove_unused_code(engine, whose.workspace, pace)
 
 
-def delete_rows(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Step]:
+def delete_rows(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Removed]:
     """Delete the rows of ``whose``."""
     if (whose.cluster, whose.user, whose.unheard_since) == (None, None, None):
         raise ValueError("that would be all of the workspace")
@@ -79,7 +79,7 @@ def delete_rows(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Step]:
         yield from _delete_from(engine, table, whose, pace)
 
 
-def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> Iterator[Step]:
+def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> Iterator[Removed]:
     if table is schema.series:
         for some in series_in(engine, whose.workspace, whose.condition(table)):
             ids = [row.id for row in some]
@@ -91,7 +91,7 @@ def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> 
     else:
         # Finding a user's rows takes longer than removing them, so others can write meanwhile.
         for found in _found(engine, whose, table):
-            yield Step(table.name, 0)
+            yield Removed(table.name, 0)
             while found:
                 some, found = found[: pace.rows], found[pace.rows :]
                 yield remove_keys(engine, table, some)

@@ -27,7 +27,7 @@ from daskscope_service.retention.removal import (
     series_in,
 )
 from daskscope_service.retention.thinning import thin
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 
 _DAY = 86_400.0
 
@@ -35,7 +35,7 @@ _DAY = 86_400.0
 _WIDTHS = {"series-full": 5 * 60_000, "series-5min": 60 * 60_000}
 
 
-def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[Step]:
+def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[Removed]:
     """Remove the data of ``workspace`` that is too old at ``now``, in seconds since the epoch."""
     before = {
         kind: now - days * _DAY
@@ -67,7 +67,7 @@ def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[
 
 def _once_a_day(
     engine: Engine, workspace: str, now: float, before: dict[str, float], pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     # These steps read all series, or all computations.
     marks = _marks(engine, workspace)
     moved = False
@@ -92,19 +92,19 @@ def _once_a_day(
         _mark(engine, workspace, "code", today)
 
 
-def _move_points(engine: Engine, pace: Throttle) -> Iterator[Step]:
+def _move_points(engine: Engine, pace: Throttle) -> Iterator[Removed]:
     if points.written_to(engine) is schema.point:
         return
     place = points.BEFORE_ALL
     while True:
         with writing(engine) as connection:
             _, place = points.move(connection, place, pace.rows)
-        yield Step(schema.recent_point.name, 0)
+        yield Removed(schema.recent_point.name, 0)
         if place == points.BEFORE_ALL:
             return
 
 
-def _clusters(engine: Engine, workspace: str, before: float, pace: Throttle) -> Iterator[Step]:
+def _clusters(engine: Engine, workspace: str, before: float, pace: Throttle) -> Iterator[Removed]:
     # A cluster that reports meanwhile keeps the rows that it still has.
     whose = Whose(workspace, unheard_since=before)
     with engine.connect() as connection:
@@ -134,23 +134,23 @@ def old_computations(workspace: Any, before: Any) -> Select[Any]:
 
 def _old(
     engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     yield from remove(engine, table, keys_of(table, workspace).where(table.c[at] < before), pace)
 
 
 def _by_cluster(
     engine: Engine, workspace: str, table: Table, at: str, before: float, pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     # The index of this table by time begins with the cluster.
     for cluster in clusters_in(engine, table, workspace):
         chosen = keys_of(table, workspace).where(table.c.cluster == cluster, table.c[at] < before)
         yield from remove(engine, table, chosen, pace)
-        yield Step(table.name, 0)  # the search is work too, even if it finds nothing
+        yield Removed(table.name, 0)  # the search is work too, even if it finds nothing
 
 
 def _series(
     engine: Engine, workspace: str, now: float, before: float, pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     cluster = schema.cluster
     heard = exists().where(
         cluster.c.workspace == schema.series.c.workspace,
@@ -160,12 +160,12 @@ def _series(
     for some in series_in(engine, workspace):
         ids = [row.id for row in some]
         yield from remove_points(engine, ids, pace, before=int(before * 1000))
-        yield Step(schema.point.name, 0)
+        yield Removed(schema.point.name, 0)
     # The series of a cluster that still reports are needed again soon.
     for some in series_in(engine, workspace, ~heard):
         ids = [row.id for row in some]
         yield from remove_series(engine, workspace, ids, unless_points=True)
-        yield Step(schema.series.name, 0)
+        yield Removed(schema.series.name, 0)
 
 
 def _marks(engine: Engine, workspace: str) -> dict[str, float]:

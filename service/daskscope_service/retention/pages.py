@@ -12,7 +12,7 @@ from daskscope_service.accounts.access import acting_as, changing, check_fresh, 
 from daskscope_service.insight.wording import number, plural, size
 from daskscope_service.retention import policy
 from daskscope_service.retention.forecast import Forecast, forecast
-from daskscope_service.retention.policy import KINDS, Kind, Periods
+from daskscope_service.retention.policy import KINDS, Periods, RetainedKind
 from daskscope_service.retention.rounds import next_round
 from daskscope_service.services import services
 from daskscope_service.web.forms import said
@@ -37,7 +37,7 @@ _ROWS = {
 class KindRow:
     """A kind: the text of its field, what is ``wrong`` with it, and what is removed, in words."""
 
-    kind: Kind
+    kind: RetainedKind
     said: str
     kept: str
     own: bool
@@ -75,7 +75,7 @@ def change() -> ResponseReturnValue:
     if not wrong:
         try:
             policy.check(own, policy.periods_set(engine, g.workspace))
-        except policy.Unfit as error:
+        except policy.UnfitPolicy as error:
             wrong[error.kind] = f"{str(error)[0].upper()}{str(error)[1:]}."
     if wrong:
         return _page(fields, wrong=wrong)

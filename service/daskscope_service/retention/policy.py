@@ -18,7 +18,7 @@ from daskscope_service.db.schema import retention as table
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RetainedKind:
     """A kind of data. ``days``: how long it is kept by default; ``help``: what it includes."""
 
     name: str
@@ -27,16 +27,18 @@ class Kind:
 
 
 KINDS = (
-    Kind("clusters", 400, "clusters, since their last heartbeat, with all their other data"),
-    Kind("computations", 180, "computations and their task groups, since they ended"),
-    Kind("failures", 180, "exceptions and lost workers"),
-    Kind("events", 90, "events of Dask"),
-    Kind("profiles", 30, "profiles"),
-    Kind("spans", 30, "spans of traces"),
-    Kind("logs", 30, "log records"),
-    Kind("series-full", 7, "time series in full resolution; then one point per 5 minutes"),
-    Kind("series-5min", 60, "time series with one point per 5 minutes; then one per hour"),
-    Kind("series", 400, "time series in any resolution"),
+    RetainedKind(
+        "clusters", 400, "clusters, since their last heartbeat, with all their other data"
+    ),
+    RetainedKind("computations", 180, "computations and their task groups, since they ended"),
+    RetainedKind("failures", 180, "exceptions and lost workers"),
+    RetainedKind("events", 90, "events of Dask"),
+    RetainedKind("profiles", 30, "profiles"),
+    RetainedKind("spans", 30, "spans of traces"),
+    RetainedKind("logs", 30, "log records"),
+    RetainedKind("series-full", 7, "time series in full resolution; then one point per 5 minutes"),
+    RetainedKind("series-5min", 60, "time series with one point per 5 minutes; then one per hour"),
+    RetainedKind("series", 400, "time series in any resolution"),
 )
 
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -54,7 +56,7 @@ _UNSET = -1
 Periods = Mapping[str, int | None]
 
 
-class Unfit(ConfigurationError):
+class UnfitPolicy(ConfigurationError):
     """Days that cannot be set. The message says why; ``kind`` names the kind."""
 
     def __init__(self, kind: str, why: str) -> None:
@@ -119,10 +121,10 @@ def set_periods(change: Change, own: Periods) -> None:
 
 
 def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
-    """Raise :class:`Unfit` if ``own`` cannot be set; ``before`` is what was set until now."""
+    """Raise :class:`UnfitPolicy` if ``own`` cannot be set; ``before`` is what was set until now."""
     for kind, days in own.items():
         if days is not None and not 1 <= days <= MOST_DAYS:
-            raise Unfit(
+            raise UnfitPolicy(
                 kind,
                 f"{kind} cannot be kept for {days} days; choose 1 to {MOST_DAYS}, or forever",
             )
@@ -131,7 +133,7 @@ def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
         if _or_ever(wanted[finer]) > _or_ever(wanted[coarser]):
             changed = own.get(coarser, _UNSET) != before.get(coarser, _UNSET)
             kind, other = (coarser, finer) if changed else (finer, coarser)
-            raise Unfit(
+            raise UnfitPolicy(
                 kind,
                 f"{finer} ({in_words(wanted[finer])}) would be kept for longer than {coarser} "
                 f"({in_words(wanted[coarser])}); set {other} first, or both at once",

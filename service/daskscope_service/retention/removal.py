@@ -27,7 +27,7 @@ from daskscope_service.db import schema, series_generation
 from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.engine import writing_again
 from daskscope_service.db.rows import select_in
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 
 #: Series that are read together: databases limit the number of parameters.
 _SERIES_AT_ONCE = 500
@@ -43,7 +43,7 @@ _FINDINGS_OF = [schema.finding.c[name] for name in ("workspace", "cluster", "com
 _NOTICE_OF = list(schema.notice.primary_key)
 
 
-def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) -> Iterator[Step]:
+def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) -> Iterator[Removed]:
     """Remove the rows of ``table`` that ``chosen`` selects by their primary key.
 
     With a computation, this removes its task groups, its findings and the notice that it failed,
@@ -53,18 +53,18 @@ def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) ->
         with engine.connect() as connection:
             if connection.execute(chosen.limit(1)).first() is None:
                 return
-        yield Step(
+        yield Removed(
             table.name, writing_again(engine, partial(_delete_some, table, chosen, pace.rows))
         )
 
 
-def remove_keys(engine: Engine, table: Table, keys: Sequence[Sequence[Any]]) -> Step:
+def remove_keys(engine: Engine, table: Table, keys: Sequence[Sequence[Any]]) -> Removed:
     """Remove the rows of ``table`` that have these primary keys, in one transaction.
 
     With a computation, this removes the same other rows as :func:`remove`.
     """
     writing_again(engine, lambda connection: _delete_keys(connection, table, keys))
-    return Step(table.name, len(keys))
+    return Removed(table.name, len(keys))
 
 
 def keys_of(table: Table, workspace: Any) -> Select[Any]:
@@ -103,7 +103,7 @@ def series_in(engine: Engine, workspace: str, *conditions: Any) -> Iterator[list
 
 def remove_points(
     engine: Engine, series: Sequence[int], pace: Throttle, *, before: int = _EVER
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     """Remove the points of ``series`` from before the time ``before``, in milliseconds."""
     point = schema.point
     chosen = select(point.c.series, point.c.time).where(
@@ -122,12 +122,12 @@ def remove_points(
             return
         last_of = [{"id": id, "last": last} for id, last in rows]
         gone = writing_again(engine, partial(_execute, up_to, last_of))
-        yield Step(point.name, gone)
+        yield Removed(point.name, gone)
 
 
 def remove_series(
     engine: Engine, workspace: str, series: Sequence[int], *, unless_points: bool
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     """Remove ``series`` and their points; ``unless_points``: only those without any."""
     table = schema.series
     chosen = select_in(workspace, table, table.c.id).where(table.c.id.in_(series))
@@ -145,7 +145,7 @@ def remove_series(
         connection.execute(delete(table).where(table.c.id.in_(ids)))
         return len(ids)
 
-    yield Step(table.name, writing_again(engine, removed))
+    yield Removed(table.name, writing_again(engine, removed))
 
 
 def _execute(statement: Delete, rows: Sequence[Mapping[str, Any]], connection: Connection) -> int:

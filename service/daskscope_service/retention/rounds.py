@@ -17,7 +17,7 @@ from daskscope_service.db.clock import Jumps
 from daskscope_service.db.space import give_back, unused_pages
 from daskscope_service.periodic import Lease, PeriodicTask, SomeFailed, Stopped, in_each
 from daskscope_service.retention.expiry import age, workspaces
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 from daskscope_service.service_metrics import ServiceMetrics
 
 #: The name of the lease.
@@ -47,7 +47,7 @@ def run_round(
     lease: Lease,
     pace: Throttle,
     *,
-    on_step: Callable[[str, Step], None] = lambda workspace, step: None,
+    on_step: Callable[[str, Removed], None] = lambda workspace, step: None,
 ) -> Counter[str]:
     """Remove old data in all workspaces, and give back the space; return the rows by table.
 
@@ -83,7 +83,7 @@ def run_round(
     return +removed
 
 
-def give_back_room(engine: Engine, *, keep: float = 0.0) -> Iterator[Step]:
+def give_back_room(engine: Engine, *, keep: float = 0.0) -> Iterator[Removed]:
     """Give back the unused pages of the database's file, except for the share ``keep``."""
     while True:
         with engine.connect() as connection:
@@ -92,7 +92,7 @@ def give_back_room(engine: Engine, *, keep: float = 0.0) -> Iterator[Step]:
         if more <= 0:
             return
         give_back(engine, min(more, _PAGES))
-        yield Step("", 0)
+        yield Removed("", 0)
 
 
 def next_round(engine: Engine, interval: float, now: float) -> float | None:
@@ -141,7 +141,7 @@ def _counted_round(
     began = said = time.monotonic()
     so_far = 0
 
-    def report(workspace: str, step: Step) -> None:
+    def report(workspace: str, step: Removed) -> None:
         nonlocal said, so_far
         so_far += step.rows
         instruments.removed.labels(step.table).inc(step.rows)

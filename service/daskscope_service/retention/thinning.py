@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, func, select, upda
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import point, series
-from daskscope_service.retention.throttle import Step, Throttle
+from daskscope_service.retention.throttle import Removed, Throttle
 
 #: Series that are queried together.
 _SERIES_AT_ONCE = 500
@@ -37,7 +37,7 @@ _CHANGE = (
 
 def thin(
     engine: Engine, workspace: str, width: int, since: int, until: int, pace: Throttle
-) -> Iterator[Step]:
+) -> Iterator[Removed]:
     """Leave one point per ``width`` in the series of ``workspace``, from ``since`` to ``until``.
 
     All are milliseconds; ``since`` and ``until`` are multiples of ``width``.
@@ -60,7 +60,7 @@ def thin(
         if not rows:
             return
         last = rows[-1].id
-        yield Step(point.name, 0)  # looking is work too
+        yield Removed(point.name, 0)  # looking is work too
         waiting = deque((id, kind, at) for id, kind, at in rows if at is not None)
         while waiting:
             looked_at = gone = 0
@@ -75,7 +75,7 @@ def thin(
                     gone += seen - kept
                     if following is not None:
                         waiting.appendleft((id, kind, following))
-            yield Step(point.name, gone)
+            yield Removed(point.name, gone)
 
 
 def _thin_some(

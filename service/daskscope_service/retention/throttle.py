@@ -18,7 +18,7 @@ _LEAST, _MOST = 16, 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Removed:
     """What one transaction did: it removed ``rows`` rows of ``table``."""
 
     table: str
@@ -42,7 +42,7 @@ class Throttle:
         #: Rows that the next transaction should handle.
         self.rows = 256
 
-    def run(self, steps: Iterator[Step]) -> Iterator[Step]:
+    def run(self, steps: Iterator[Removed]) -> Iterator[Removed]:
         """Run ``steps``, each of one transaction, and yield them with pauses in between.
 
         Raises

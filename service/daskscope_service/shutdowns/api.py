@@ -12,7 +12,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import NotPossible, Wish
+from daskscope_service.shutdowns.commands import NewShutdown, NotPossible
 from daskscope_service.shutdowns.queries import list_commands, one_command
 from daskscope_service.web.operation import answers
 from daskscope_service.web.parameters import LIST, selection
@@ -69,7 +69,7 @@ def command(command_id: str) -> Item:
 @answers(types.ShutdownCommand, body=ShutdownRequest, statuses=(201, 200), problems=(404, 409))
 def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. Repeating the same request has no further effect."""
-    wish = Wish(body.reason, body.grace, body.even_if_busy)
+    wish = NewShutdown(body.reason, body.grace, body.even_if_busy)
     try:
         with changing() as change:
             command_id, new = shutdowns.ask(change, body.cluster, wish)

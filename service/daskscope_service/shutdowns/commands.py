@@ -31,7 +31,7 @@ class NotPossible(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NewShutdown:
     """How a cluster is to be closed: see ``daskscope.protocol.Command``. ``grace`` in seconds."""
 
     reason: str = ""
@@ -39,7 +39,7 @@ class Wish:
     even_if_busy: bool = False
 
 
-def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
+def ask(change: Change, cluster_id: str, wish: NewShutdown) -> tuple[str, bool]:
     """Request a shutdown; return its id, and whether it is a new one.
 
     Repeating the request, for example because the answer was lost, has no further effect.
@@ -64,7 +64,7 @@ def ask(change: Change, cluster_id: str, wish: Wish) -> tuple[str, bool]:
         raise NotPossible("The cluster has already stopped.")
     now = time.time()
     for before in under_way(connection, workspace, cluster_id, now):
-        asked = Wish(before["reason"], before["grace"], before["even_if_busy"])
+        asked = NewShutdown(before["reason"], before["grace"], before["even_if_busy"])
         if (asked, before["requested_by"]) == (wish, change.actor) and before[
             "called_off_at"
         ] is None:

@@ -9,7 +9,7 @@ from daskscope_service.accounts.access import acting_as, changing
 from daskscope_service.db.scope import reading
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.shutdowns import commands as shutdowns
-from daskscope_service.shutdowns.commands import NotPossible, Wish
+from daskscope_service.shutdowns.commands import NewShutdown, NotPossible
 
 blueprint = Blueprint("shutdown", __name__)
 
@@ -28,7 +28,7 @@ def question(cluster_id: str) -> ResponseReturnValue:
 @acting_as("member")
 def answer(cluster_id: str) -> ResponseReturnValue:
     """Request the shutdown."""
-    wish = Wish(reason=_reason(), even_if_busy="even_if_busy" in request.form)
+    wish = NewShutdown(reason=_reason(), even_if_busy="even_if_busy" in request.form)
     try:
         with changing() as change:
             shutdowns.ask(change, cluster_id, wish)

@@ -34,7 +34,7 @@ _SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MenuLink:
     """A place in a menu. ``current`` is the value of ``aria-current``, "" elsewhere."""
 
     path: str
@@ -42,15 +42,15 @@ class Link:
     current: Literal["page", "true", ""]
 
 
-def main_menu() -> list[Link]:
+def main_menu() -> list[MenuLink]:
     """Return the parts of the site; the part that holds this page is marked."""
-    return [Link(path, words, _current(path)) for path, words in _MAIN.items()]
+    return [MenuLink(path, words, _current(path)) for path, words in _MAIN.items()]
 
 
-def settings_menu(here: str) -> list[Link]:
+def settings_menu(here: str) -> list[MenuLink]:
     """Return the pages of the settings that the reader may see; ``here`` is this one."""
     return [
-        Link(f"/settings/{name}", words, "page" if name == here else "")
+        MenuLink(f"/settings/{name}", words, "page" if name == here else "")
         for name, words in _SETTINGS.items()
         if name != "audit" or g.session.role == "owner"
     ]

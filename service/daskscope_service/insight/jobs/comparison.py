@@ -13,7 +13,7 @@ from daskscope_service.insight.jobs import differences
 from daskscope_service.insight.jobs.code_diff import CodeDiffer
 from daskscope_service.insight.jobs.differences import Difference
 from daskscope_service.insight.jobs.summary import has_passed, longer
-from daskscope_service.insight.jobs.waterfall import Part, Spent, Work, parts
+from daskscope_service.insight.jobs.waterfall import RunTime, WaterfallPart, Work, parts
 from daskscope_service.insight.wording import duration, file_name, number, plural, size
 
 #: What two runs may differ by and say nothing: a share of the first, seconds, and so many times
@@ -94,7 +94,7 @@ class Comparison:
     sentence: str
     seconds: float
     differs: bool
-    parts: Sequence[Part]
+    parts: Sequence[WaterfallPart]
     candidates: Sequence[Difference]
     code: Sequence[CodeDifference]
     groups: Sequence[GroupPair]
@@ -120,7 +120,7 @@ def compare(a: ComparedRun, b: ComparedRun, usual_spread: float | None = None) -
     )
 
 
-def _spent(run: ComparedRun) -> Spent:
+def _spent(run: ComparedRun) -> RunTime:
     row, work = run.row, dict[str, Work]()
     for group in run.groups:
         one = work.get(group["prefix"], Work(0, 0, 0.0))
@@ -131,7 +131,7 @@ def _spent(run: ComparedRun) -> Spent:
         )
     began = row["began_at"]
     of_all = row["worker_seconds"]
-    return Spent(
+    return RunTime(
         duration=row["duration"],
         start=0.0 if began is None else max(began - row["started_at"], 0.0),
         compute=row["seconds"].get("compute", 0.0),
@@ -150,7 +150,7 @@ def _spent(run: ComparedRun) -> Spent:
 def _sentence(
     a: ComparedRun,
     b: ComparedRun,
-    found: Sequence[Part],
+    found: Sequence[WaterfallPart],
     candidates: Sequence[Difference],
     *,
     differs: bool,
@@ -197,7 +197,7 @@ _ENDED = {
 }
 
 
-def _says(part: Part) -> str:
+def _says(part: WaterfallPart) -> str:
     change = f" ({part.change})" if part.change else ""
     if part.kind == "each":
         return f"in what each task of {part.prefix} takes{change}"

@@ -40,7 +40,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RunTime:
     """Where the time of a run went. All but ``duration`` and ``start`` are thread-seconds.
 
     ``thread_seconds`` are those of all threads from its start to its end, ``idle`` and ``paused``
@@ -59,7 +59,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WaterfallPart:
     """By how many ``seconds`` one cause of time made the second run longer; negative: shorter.
 
     ``kind`` is start, tasks, repeated, each, computing, transfer, disk, waiting, idle, paused,
@@ -102,7 +102,7 @@ _WAITS = {
 }
 
 
-def parts(a: Spent, b: Spent) -> list[Part]:
+def parts(a: RunTime, b: RunTime) -> list[WaterfallPart]:
     """Return the parts of the difference between two runs; their sum is that difference.
 
     Those that come to nothing are left out.
@@ -115,11 +115,11 @@ def parts(a: Spent, b: Spent) -> list[Part]:
     return [part for part in found if abs(part.seconds) > 1e-9]
 
 
-def _rest(a: Spent, b: Spent) -> Part:
-    return Part("rest", b.duration - a.duration, "all of it: too little was measured", "")
+def _rest(a: RunTime, b: RunTime) -> WaterfallPart:
+    return WaterfallPart("rest", b.duration - a.duration, "all of it: too little was measured", "")
 
 
-def _account(run: Spent, *, known: bool) -> _Account | None:
+def _account(run: RunTime, *, known: bool) -> _Account | None:
     start = min(max(run.start, 0.0), run.duration)
     running = run.duration - start
     inside = sum(one.seconds for one in run.work.values())
@@ -149,8 +149,10 @@ def _account(run: Spent, *, known: bool) -> _Account | None:
     return _Account(start, run.work, computing, waits, idle, paused, threads)
 
 
-def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[Part]:
-    yield Part("start", b.start - a.start, "until the first task began", _took(a.start, b.start))
+def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[WaterfallPart]:
+    yield WaterfallPart(
+        "start", b.start - a.start, "until the first task began", _took(a.start, b.start)
+    )
     busy_a, busy_b = a.busy, b.busy
     factor_a = 1 + a.idle / busy_a + a.paused / busy_a
     factor_b = 1 + b.idle / busy_b + b.paused / busy_b
@@ -158,13 +160,13 @@ def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[Part]:
     each = (factor_a / a.threads + factor_b / b.threads) / 2
     for prefix in sorted({*a.work, *b.work}):
         yield from _of_prefix(prefix, a.work.get(prefix), b.work.get(prefix), each)
-    yield Part(
+    yield WaterfallPart(
         "computing", (b.computing - a.computing) * each, "computing in other groups",
         _took(a.computing, b.computing),
     )  # fmt: skip
     for kind, words in _WAITS.items():
         one, other = a.waits.get(kind, 0.0), b.waits.get(kind, 0.0)
-        yield Part(kind, (other - one) * each, words, _took(one, other))
+        yield WaterfallPart(kind, (other - one) * each, words, _took(one, other))
     busy = (busy_a + busy_b) / 2
     slow = (1 / a.threads + 1 / b.threads) / 2
     for kind, one, other, words in (
@@ -176,9 +178,9 @@ def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[Part]:
             f"{percent(one / (busy_a * factor_a))} → {percent(other / (busy_b * factor_b))} "
             "of the threads' time"
         )
-        yield Part(kind, busy * slow * (share_b - share_a), words, change)
+        yield WaterfallPart(kind, busy * slow * (share_b - share_a), words, change)
     factor = (factor_a + factor_b) / 2
-    yield Part(
+    yield WaterfallPart(
         "threads",
         busy * factor * (1 / b.threads - 1 / a.threads),
         "number of threads" if known else "tasks at a time",
@@ -186,10 +188,10 @@ def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[Part]:
     )
 
 
-def _of_prefix(prefix: str, a: Work | None, b: Work | None, each: float) -> Iterable[Part]:
+def _of_prefix(prefix: str, a: Work | None, b: Work | None, each: float) -> Iterable[WaterfallPart]:
     a, b = a or Work(0, 0, 0.0), b or Work(0, 0, 0.0)
     if not a.runs and not b.runs:
-        yield Part("each", (b.seconds - a.seconds) * each, f"{prefix}", "", prefix)
+        yield WaterfallPart("each", (b.seconds - a.seconds) * each, f"{prefix}", "", prefix)
         return
     # What there is none of has no time of its own: all of it is that there is some.
     took_a = a.seconds / a.runs if a.runs else b.seconds / b.runs
@@ -197,15 +199,15 @@ def _of_prefix(prefix: str, a: Work | None, b: Work | None, each: float) -> Iter
     lost_a = 0.0 if a.runs else a.seconds
     lost_b = 0.0 if b.runs else b.seconds
     took, runs = (took_a + took_b) / 2, (a.runs + b.runs) / 2
-    yield Part(
+    yield WaterfallPart(
         "tasks", (b.first - a.first) * took * each, f"number of {prefix} tasks",
         f"{number(a.first)} → {number(b.first)}", prefix,
     )  # fmt: skip
-    yield Part(
+    yield WaterfallPart(
         "repeated", (b.repeated - a.repeated) * took * each, f"{prefix} tasks that ran again",
         f"{number(a.repeated)} → {number(b.repeated)}", prefix,
     )  # fmt: skip
-    yield Part(
+    yield WaterfallPart(
         "each", (runs * (took_b - took_a) + lost_b - lost_a) * each,
         f"what each {prefix} task takes", _took(took_a, took_b), prefix,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from daskscope_service.db.keys import Key
+from daskscope_service.db.keys import CodeKey
 from daskscope_service.db.sealing import keys_of, seal
 
 revision = "0005"
@@ -55,7 +55,7 @@ def upgrade() -> None:
     def keyed(text: str) -> str:
         return hmac.digest(secret, text.encode(), "sha256").hex()
 
-    key: Key | None = None
+    key: CodeKey | None = None
     if any(connection.execute(sa.select(1).select_from(tables.tables[t])).first() for t in _SEALED):
         # Else the first start of the service makes the first key.
         keys = keys_of(connection.dialect)
@@ -67,7 +67,7 @@ def upgrade() -> None:
         _write_anew(connection, tables.tables[name], key, keyed)
 
 
-def _write_anew(connection: sa.Connection, old: sa.Table, key: Key | None, keyed: Hash) -> None:
+def _write_anew(connection: sa.Connection, old: sa.Table, key: CodeKey | None, keyed: Hash) -> None:
     # Into another table: were rows changed where they are, PostgreSQL would keep them as they had
     # been beside the new ones.
     new = old.to_metadata(sa.MetaData(), name=f"sealed_{old.name}")
@@ -88,7 +88,7 @@ def _write_anew(connection: sa.Connection, old: sa.Table, key: Key | None, keyed
         op.create_index(index.name, old.name, [column.name for column in index.columns])
 
 
-def _change(row: dict[str, Any], table: sa.Table, key: Key | None, keyed: Hash) -> None:
+def _change(row: dict[str, Any], table: sa.Table, key: CodeKey | None, keyed: Hash) -> None:
     for name in _SEALED[table.name]:
         is_json = isinstance(table.c[name].type, sa.JSON)
         if row[name] is not None or is_json:  # None is JSON's null
