@@ -115,3 +115,15 @@ def test_where_only_the_scheduler_has_daskscope_tasks_are_the_title(tmp_path: Pa
                 (row,) = wait_until(daskscope.list_computations)
     # By default, Dask's clients send no code.
     assert row["title"] == "tasks of square"
+
+
+@pytest.mark.slow
+def test_what_scikit_learn_searches_is_called_by_its_tasks(titles: Any) -> None:
+    selection = needed("sklearn.model_selection", "scikit-learn is not installed")
+    linear = needed("sklearn.linear_model", "scikit-learn is not installed")
+    search = selection.GridSearchCV(linear.Ridge(), {"alpha": [0.1, 1.0]}, cv=2)
+    inputs = [[float(n), float(n % 3)] for n in range(20)]
+    with joblib.parallel_config("dask"):
+        search.fit(inputs, [one + other for one, other in inputs])
+    (title,) = wait_until(lambda: set(titles()))
+    assert title == "tasks of _fit_and_score"
