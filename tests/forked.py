@@ -239,7 +239,9 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> None:
         return
     import dask
 
-    dask.config.refresh()  # it was read as Dask was imported
+    # It was read as Dask was imported.
+    dask.config.paths[:] = dask.config._get_paths()
+    dask.config.refresh()
     if program == "dask":
         # As ``dask scheduler`` and ``dask worker`` do it.
         module = f"distributed.cli.dask_{sys.argv.pop(1)}"
@@ -256,9 +258,13 @@ def _run_python() -> None:
     main = types.ModuleType("__main__")
     if sys.argv[0] == "-m":
         sys.path[0] = os.getcwd()
-        spec = main.__spec__ = importlib.util.find_spec(sys.argv.pop(1))
+        name = sys.argv.pop(1)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
         assert spec is not None
         assert spec.origin is not None
+        main.__spec__ = spec
         sys.argv[0] = main.__file__ = spec.origin
         code = compile(Path(spec.origin).read_bytes(), spec.origin, "exec")
     elif sys.argv[0] == "-c":

@@ -55,10 +55,9 @@ def fail(number: int) -> None:
 
 def series(recorder: Recorder) -> dict[str, dict[tuple[str, ...], float]]:
     """The last values of each metric, by its attributes in the order of their names."""
-    bodies = [request.body for request in recorder.requests if request.path == "/v1/metrics"]
-    sent = ExportMetricsServiceRequest.FromString(bodies[-1]) if bodies else None
+    sent = recorder.otlp(ExportMetricsServiceRequest)
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    for resource in sent.resource_metrics if sent else ():
+    for resource in sent[-1].resource_metrics if sent else ():
         for metric in resource.scope_metrics[0].metrics:
             points = getattr(metric, metric.WhichOneof("data")).data_points
             found[metric.name] = {

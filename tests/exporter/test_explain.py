@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import subprocess
-import sys
 from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +28,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 import daskscope
 from daskscope import names, protocol
+from tests import forked
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 from tests.patience import START_PATIENCE, wait_until
@@ -461,13 +462,7 @@ def test_an_asynchronous_client_awaits_it(cluster: LocalCluster, recorder: Recor
 
 
 def _command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "daskscope_service.cli", "explain", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=START_PATIENCE,
-        check=False,
-    )
+    return forked.run(["explain", *arguments], os.environ, timeout=START_PATIENCE)
 
 
 def test_the_command_line_shows_it_too(cluster: LocalCluster, register: Register) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN
 from tests.exporter.recorder import Recorder
 from tests.needed import needed
-from tests.patience import stretched
 
 needed("frisky", "there is no package of frisky for this system")
 
@@ -25,14 +23,11 @@ TASKS = 12
 def test_a_cluster_at_work_for_frisky_is_not_closed_as_idle(
     recorder: Recorder, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "tests.exporter.frisky_program"]
-    ended = subprocess.run(
-        [*command, recorder.url, TOKEN, str(TASKS)],
-        env=os.environ | counted_preload.beside(tmp_path / "differs"),
-        capture_output=True,
-        text=True,
-        timeout=stretched(120),
-        check=False,
+    ended = forked.run(
+        ["-m", "tests.exporter.frisky_program", recorder.url, TOKEN, str(TASKS)],
+        os.environ | counted_preload.beside(tmp_path / "differs"),
+        timeout=120,
+        program="python",
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == [str(TASKS)]

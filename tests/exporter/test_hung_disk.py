@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from distributed import Client, LocalCluster
 from daskscope import names
 from daskscope.delivery import spool, spool_worker
 from daskscope.plugin import NAME
+from tests import forked
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, take_off
 from tests.exporter.recorder import Recorder
@@ -338,12 +337,11 @@ def test_a_script_that_does_not_close_its_cluster_ends(recorder: Recorder, tmp_p
         "DASK_DASKSCOPE__TOKEN": TOKEN,
         "DASK_DASKSCOPE__SPOOL__DIRECTORY": str(tmp_path / "spool"),
     }
-    done = subprocess.run(
-        [sys.executable, str(script), recorder.url],
-        env=environment | counted_preload.beside(tmp_path / "differs"),
-        capture_output=True,
-        text=True,
+    done = forked.run(
+        [str(script), recorder.url],
+        environment | counted_preload.beside(tmp_path / "differs"),
         timeout=START_PATIENCE,
+        program="python",
     )
     assert (done.stdout, done.returncode) == ("the end of the script\n", 0), done.stderr
     assert done.stderr.count(HANGS) == 1

@@ -7,8 +7,6 @@ import inspect
 import logging
 import os
 import pkgutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +24,7 @@ from daskscope import admission, plugin
 from daskscope.config import Settings, path_of
 from daskscope.defaults import leaves
 from daskscope.observe.cluster import environment
+from tests import forked
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -457,14 +456,13 @@ def test_a_script_that_just_ends_still_tells_that_its_cluster_stopped(
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ | counted_preload.beside(tmp_path / "differs"),
-        capture_output=True,
-        text=True,
+    done = forked.run(
+        [str(script)],
+        os.environ | counted_preload.beside(tmp_path / "differs"),
         timeout=START_PATIENCE,
-        check=True,
+        program="python",
     )
+    assert done.returncode == 0, done.stderr
     assert recorder.url in done.stdout
     counted_preload.assert_equal(tmp_path / "differs")
     last = max(recorder.beats, key=lambda beat: beat.seq)

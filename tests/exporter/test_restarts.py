@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from dask.base import annotate
 from dask.delayed import delayed
@@ -16,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from daskscope import names
+from daskscope import names, protocol
 from daskscope.delivery.spool import read_records
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -62,10 +63,8 @@ def _totals(recorder: Recorder) -> Iterator[tuple[tuple[Any, ...], float]]:
                 # What runs, and what is left over, becomes something else once more is known.
                 if kind != "running" and activity.prefix:
                     yield (activity.prefix, kind), seconds
-    for request in list(recorder.requests):
-        if request.path != "/v1/metrics":
-            continue
-        for resource in ExportMetricsServiceRequest.FromString(request.body).resource_metrics:
+    for sent in recorder.otlp(ExportMetricsServiceRequest):
+        for resource in sent.resource_metrics:
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
                     if metric.sum.is_monotonic:
@@ -150,7 +149,7 @@ def test_a_scheduler_that_comes_back_at_its_address_is_a_cluster_of_its_own(
                 recorder.wait_for(lambda: _finished(recorder) == 1, "the first computation")
                 recorder.misbehave = lambda path: 503
                 delayed(twice)(1).compute()
-                _wait_for_spooled(tmp_path, '"prefix":"twice"')
+                wait_until(lambda: _ended_in_spool(tmp_path, "twice"), what="its end in the spool")
                 first.process.send_signal(signal.SIGKILL)
                 first.process.wait(PATIENCE)
             # Dask's workers end with their scheduler; whoever runs them starts others.
@@ -178,14 +177,14 @@ def test_a_scheduler_that_comes_back_at_its_address_is_a_cluster_of_its_own(
     assert not any("refused" in what for beat in recorder.beats for what in beat.drops)
 
 
-def _wait_for_spooled(folder: Path, text: str) -> None:
-    """Wait until something is on the disk, of which no one tells."""
-
-    def is_there() -> bool:
-        return any(
-            text in gzip.decompress(body).decode()
-            for file in folder.glob("*.beats")
-            for body in read_records(file.read_bytes())
-        )
-
-    wait_until(is_there, what=f"in the spool: {text}")
+def _ended_in_spool(folder: Path, prefix: str) -> bool:
+    """Return whether it is on the disk, of which no one tells, that these tasks have ended."""
+    beats = [
+        msgspec.json.decode(gzip.decompress(body), type=protocol.Heartbeat)
+        for file in folder.glob("*.beats")
+        for body in read_records(file.read_bytes())
+    ]
+    wanted = {row.computation for beat in beats for row in beat.task_groups if row.prefix == prefix}
+    return any(
+        row.id in wanted and row.status == "finished" for beat in beats for row in beat.computations
+    )

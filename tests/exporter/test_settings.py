@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 
 from daskscope.config import settings
 from daskscope.errors import ConfigurationError
+from tests import forked
 
 #: What Dask's configuration holds as daskscope is imported is not what it holds later.
 IMPORT = """
@@ -29,13 +28,8 @@ except daskscope.ConfigurationError as error:
 def of_new_process(text: str, folder: Path, **variables: str) -> str:
     """Return the settings of a process with that text in a configuration file, or what is wrong."""
     (folder / "dask.yaml").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT],
-        env=os.environ | {"DASK_CONFIG": str(folder)} | variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    environment = os.environ | {"DASK_CONFIG": str(folder)} | variables
+    done = forked.run(["-c", IMPORT], environment, program="python")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from daskscope.shutdown.closing import TOPIC
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
+from tests.forked import ForkedProcess
 from tests.patience import PATIENCE, START_PATIENCE, stretched, wait_for_file, wait_until
 
 own_cluster = pytest.mark.own_cluster
@@ -569,14 +571,42 @@ def test_workers_that_hold_data_end_too(recorder: Recorder) -> None:
     assert names.LOSS_RETIRED not in {left.reason for left in recorder.losses()}
 
 
+class Copy:
+    """A process as :mod:`asyncio` has it, of a Python that has imported Dask."""
+
+    stderr = None
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._process = ForkedProcess(command[1:], os.environ, program="python")
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def communicate(self) -> None:
+        await asyncio.to_thread(self._process.communicate, START_PATIENCE)
+
+
 @pytest.mark.parametrize("listens", ["no one", "before", "after"])
-def test_a_manager_in_another_process_is_asked_to_close(recorder: Recorder, listens: str) -> None:
+def test_a_manager_in_another_process_is_asked_to_close(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, listens: str
+) -> None:
+    async def start(*command: str, **_: Any) -> Copy:
+        return Copy(command)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     heard: list[str] = []
 
     def hear(event: tuple[float, Any]) -> None:
         heard.append(event[1]["state"])
 
-    with SubprocessCluster(n_workers=1, threads_per_worker=1) as cluster:
+    with SubprocessCluster(
+        n_workers=1, threads_per_worker=1, worker_class="distributed.Worker"
+    ) as cluster:
         with Client(cluster) as client:
             # A client has one handler per topic: the user's and ours must not be for the same one.
             if listens == "before":

@@ -10,7 +10,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 from collections import Counter
@@ -28,6 +27,7 @@ import daskscope
 from daskscope.delivery import backoff
 from daskscope.delivery import spool as spool_module
 from daskscope.delivery.spool import Spool, directory, read_records
+from tests import forked
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register, close_plugin
 from tests.exporter.dask_process import scheduler_process, worker_process
@@ -502,7 +502,8 @@ def test_a_script_that_ends_while_the_service_hangs_leaves_all_to_the_next(
 
             if __name__ == "__main__":
                 client = Client(
-                    n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+                    n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0",
+                    silence_logs=50,
                 )
                 daskscope.register(
                     endpoint={recorder.url!r}, token={TOKEN!r}, interval="100ms",
@@ -512,12 +513,11 @@ def test_a_script_that_ends_while_the_service_hangs_leaves_all_to_the_next(
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ | counted_preload.beside(differs := tmp_path / "differs"),
-        capture_output=True,
-        text=True,
+    done = forked.run(
+        [str(script)],
+        os.environ | counted_preload.beside(differs := tmp_path / "differs"),
         timeout=START_PATIENCE,
+        program="python",
     )
     assert done.returncode == 0, done.stderr
     counted_preload.assert_equal(differs)
