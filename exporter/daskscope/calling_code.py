@@ -55,6 +55,8 @@ _OF_A_TEXT = "<string>"
 #: The functions of profilers that run such a string for IPython's magics (%prun, %lprun and %mprun;
 #: %memit), and the argument that it is.
 _RUN_A_TEXT = {"runctx": "cmd", "_func_exec": "stmt"}
+#: The packages that these functions are of. A user's own may be called so, too.
+_PROFILERS = {"cProfile", "profile", "profiling", "line_profiler", "memory_profiler"}
 
 # The possible owners of a function.
 _USERS, _OF_LIBRARY, _IGNORED = object(), object(), object()
@@ -327,8 +329,9 @@ def _profiled(frame: FrameType) -> list[str]:
     caller = frame.f_back
     while caller is not None and caller.f_code.co_filename == _OF_A_TEXT:
         caller = caller.f_back  # a function of the string was called by the string
-    argument = None if caller is None else _RUN_A_TEXT.get(caller.f_code.co_name)
-    text = None if caller is None or argument is None else caller.f_locals.get(argument)
+    if caller is None or (_module(caller) or "").partition(".")[0] not in _PROFILERS:
+        return []
+    text = caller.f_locals.get(_RUN_A_TEXT.get(caller.f_code.co_name, ""))
     if type(text) is not str or len(text) > MAX_FILE:
         return []
     return text.splitlines(keepends=True)

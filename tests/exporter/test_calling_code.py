@@ -513,8 +513,8 @@ def test_what_memory_profiler_measures_has_its_own_line(
 ) -> None:
     (tmp_path / "site-packages").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
-    (tmp_path / "site-packages" / "profiler_for_tests.py").write_text(_MEMORY_PROFILER)
-    profiler = importlib.import_module("profiler_for_tests")
+    (tmp_path / "site-packages" / "memory_profiler.py").write_text(_MEMORY_PROFILER)
+    profiler = importlib.import_module("memory_profiler")
     monkeypatch.delitem(sys.modules, profiler.__name__)
 
     def load(shell: Any) -> None:
@@ -585,15 +585,23 @@ def test_whatever_goes_wrong_is_counted_and_the_graph_goes_without_its_code(
     assert client._get_computation_code(nframes=0)
 
 
-def test_a_string_of_a_profiler_that_is_as_long_as_no_file_may_be_is_not_read() -> None:
-    def runctx(cmd: str) -> list[str]:
-        found: list[list[str]] = []
+_RUN = """
+def runctx(cmd):
+    found = []
+    exec(compile(cmd, "<string>", "exec"), {"look": lambda: found.append(lines(1))})
+    return found[0]
+"""
 
-        def look() -> None:
-            found.append(calling_code._lines(sys._getframe(1)))
 
-        exec(compile(cmd, "<string>", "exec"), {"look": look})
-        return found[0]
+def test_a_string_is_read_where_a_profiler_runs_it_and_it_is_no_longer_than_a_file_may_be() -> None:
+    def lines(above: int) -> list[str]:
+        return calling_code._lines(sys._getframe(above + 1))
 
+    profiler: dict[str, Any] = {"__name__": "line_profiler.profiler_mixin", "lines": lines}
+    users: dict[str, Any] = {"__name__": "profiles", "lines": lines}
+    for namespace in (profiler, users):
+        exec(compile(_RUN, "profiler.py", "exec"), namespace)
+    runctx = profiler["runctx"]
+    assert users["runctx"]("look()\n") == []
     assert runctx("look()\n") == ["look()\n"]
     assert runctx("look()\n#" + "x" * calling_code.MAX_FILE) == []
