@@ -1,4 +1,4 @@
-"""Bars of parts: the tasks of a computation by state, its time by activity."""
+"""Bars that are split into parts: a computation's tasks by state, and its time by activity."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Segment:
 def state_bar(
     states: Mapping[str, int], done: int, erred: int, *, finished: bool = False
 ) -> list[Segment]:
-    """Return the tasks by state.
+    """Return the parts of the bar that shows a computation's tasks by state.
 
-    What tasks of a computation that has ``finished`` have to do, they do for results that were lost
-    since.
+    If the computation has ``finished``, tasks that wait or run again do so because their results
+    were lost afterwards. They are shown as done.
 
-    Dask releases, and then forgets, tasks that ran, that erred and that were given up alike: as
-    many as are ``done`` and as ``erred`` says have erred, the rest was not run.
+    Dask releases, and then forgets, tasks that ran, tasks that erred and tasks that were cancelled.
+    Of these tasks, ``done`` tells how many ran and ``erred`` how many erred; the others never ran.
     """
     gone = states.get("released", 0) + states.get("forgotten", 0)
     done = min(gone, max(done - states.get("memory", 0), 0))
@@ -68,7 +68,7 @@ def state_bar(
 
 
 def time_bar(seconds: Mapping[str, float]) -> list[Segment]:
-    """Return the seconds by activity."""
+    """Return the parts of the bar that shows ``seconds`` by activity."""
     return [
         Segment(
             part.label,

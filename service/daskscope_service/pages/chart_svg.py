@@ -1,7 +1,7 @@
-"""A chart as SVG: areas, lines, marks and scales, out of numbers alone.
+"""Turns a chart's numbers into SVG paths: areas, lines, marks and scales.
 
-It is as wide as its place. What must not be stretched is placed in per cent, outside of the drawing
-whose size is ``WIDTH`` by ``HEIGHT``.
+The browser stretches the drawing, which is ``WIDTH`` by ``HEIGHT`` units, to the width of the page.
+Text and signs must not be stretched, so they lie outside the drawing, at positions in per cent.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from daskscope_service.web.template_filters import moment
 
 WIDTH, HEIGHT = 1000, 180
 
-#: Marks of a kind up to which each has a line from top to bottom; more would hide the chart. How
-#: high the lines of more are.
+#: Up to ``_FEW`` marks of one kind are lines from top to bottom. More would hide the chart, so they
+#: are only ``_SHORT`` units high.
 _FEW, _SHORT = 20, 14
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line. ``path`` is the area under it where it is ``stacked``; the tallest comes first."""
+    """A line as an SVG path. If the line is stacked, ``path`` is the area under it."""
 
     line: Drawn
     path: str
@@ -32,7 +32,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """A line's entry in the legend: its value at the end."""
+    """A line's entry in the legend, with the line's last value."""
 
     line: Drawn
     value: str
@@ -40,7 +40,11 @@ class LegendEntry:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart ready for its template. ``top`` and ``half`` say what two heights are."""
+    """A chart ready for its template.
+
+    Stacked ``curves`` come first, the tallest first, so that each is drawn over the one before.
+    ``top`` and ``half`` are the labels of the scale at the chart's top and at half its height.
+    """
 
     plot: Plot
     curves: list[Curve]
@@ -52,10 +56,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class MarksPicture:
-    """Marks as paths of the same size as the curves; ``signs`` are a kind and per cent from left.
+    """Marks as SVG paths, in the units of the curves.
 
-    A computation is a band with a bar on top, the others are lines with a sign below; short lines
-    where there are many.
+    A computation is a band with a bar at its top. A failure or a lost worker is a line, which is
+    short if there are many, with a sign below. ``signs`` holds the kind of each and its distance
+    from the left in per cent.
     """
 
     bands: str
@@ -66,7 +71,7 @@ class MarksPicture:
 
 
 def picture(plot: Plot, period: Period) -> Picture:
-    """Return how ``plot`` is drawn from the beginning of ``period`` to its end."""
+    """Return the drawing of ``plot`` over ``period``."""
     heights = _heights(plot.lines)
     top = _round_above(
         max((v for row in heights for v in row if v is not None), default=0.0), plot.chart.unit
@@ -89,7 +94,7 @@ def picture(plot: Plot, period: Period) -> Picture:
 
 
 def marks_picture(marks: Sequence[ChartMark], period: Period) -> MarksPicture:
-    """Return how ``marks`` are drawn on every chart of ``period``."""
+    """Return the drawing of ``marks``, which is the same on every chart of ``period``."""
 
     def place(at: float) -> float:
         return WIDTH * min(max((at - period.since) / period.seconds, 0), 1)
@@ -119,7 +124,7 @@ def marks_picture(marks: Sequence[ChartMark], period: Period) -> MarksPicture:
 
 
 def clock(period: Period) -> tuple[str, str, str]:
-    """Return what the beginning, the middle and the end of ``period`` are called, in UTC."""
+    """Return the labels of the time axis: the beginning, middle and end of ``period``, in UTC."""
     middle = period.since + period.seconds / 2
     form = "%H:%M:%S" if period.seconds < 600 else "%H:%M"
     if period.seconds > 86_400:
@@ -142,7 +147,7 @@ def _last(values: Sequence[float | None]) -> float | None:
 
 
 def _heights(lines: Iterable[Drawn]) -> list[list[float | None]]:
-    """Return how high each line is drawn: stacked ones stand on those before them."""
+    """Return the heights of each line. A stacked line stands on the stacked lines before it."""
     below: list[float] = []
     found = []
     for line in lines:
@@ -159,8 +164,11 @@ def _heights(lines: Iterable[Drawn]) -> list[list[float | None]]:
 
 
 def _round_above(value: float, unit: str) -> float:
-    """Return a number at or above ``value`` that reads well: 1, 2 or 5 and zeros, or a power."""
-    # Of a number that is next to nothing, the power below would be 0, and no step of it enough.
+    """Return a round number at or above ``value``, for the top of a scale.
+
+    Counts get a step of a power of ten. Bytes get 1, 1.5 or 2 times a power of two.
+    """
+    # For a count near 0, the power of ten would underflow to 0.
     if value <= (1 if unit == "count" else 0) or unit == "share":
         return 1.0
     if unit != "count":
@@ -172,7 +180,7 @@ def _round_above(value: float, unit: str) -> float:
 
 
 def _y(value: float | None, top: float) -> int | None:
-    """Return where ``value`` is drawn: within the chart, whatever a cluster has reported."""
+    """Return the y of ``value``, kept within the chart: a cluster may report any number."""
     return None if value is None else round(HEIGHT * (1 - min(max(value, 0.0), top) / top))
 
 

@@ -1,7 +1,6 @@
-"""The charts of a cluster: what each shows, and its lines on one row of times.
+"""The charts of a cluster: which metrics each shows, and its lines as values at common times.
 
-What a reader without JavaScript sees is drawn out of them by :mod:`.chart_svg`; the script draws
-the same.
+:mod:`.chart_svg` draws them for readers without JavaScript; the page's script draws the same.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from daskscope_service.insight.wording import percent, size
 from daskscope_service.pages.period import Period
 from daskscope_service.telemetry.store import SeriesLine, SeriesStore, rate
 
-#: Points of a line, at most, on the page and for the script.
+#: About how many points a line has at most: as the server draws it, and as the script does.
 PAGE_STEPS, SCRIPT_STEPS = 90, 160
 
-#: Numbered colours for lines whose name has none of its own; see ``app.css``.
+#: How many numbered colours ``app.css`` has, for lines whose name has no colour of its own.
 _COLOURS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ChartSource:
-    """Lines of one metric: one per value of the attribute ``split``, or one in all.
+    """The lines of one metric: one per value of the attribute ``split``, or a single one.
 
-    ``stacked`` lines stand on each other, except those of the values ``beside``, which are no part
-    of the sum. The others are drawn over them. ``words`` are for values that do not explain
-    themselves. A running total is shown as its growth per second.
+    ``stacked`` lines stand on each other, except those for the values ``beside``, which are not
+    part of the sum. Lines that are not stacked are drawn over them. ``words`` are labels for
+    attribute values that do not explain themselves. A counter is shown as its growth per second.
     """
 
     metric: names.Metric
@@ -45,8 +44,8 @@ class ChartSource:
 class Chart:
     """One chart. ``unit`` is ``count``, ``bytes``, ``bytes/s`` or ``share``.
 
-    ``optional``: it is shown only where its first metric was ever measured. ``absent`` says why
-    others may not have been.
+    An ``optional`` chart is shown only if the cluster ever reported its first metric. ``absent``
+    explains to readers why any other chart may have no data.
     """
 
     id: str
@@ -65,7 +64,8 @@ CHARTS = (
         "Memory of the workers",
         "bytes",
         (
-            ChartSource(names.MEMORY_USED, names.MEMORY_KIND, beside=("spilled",)),  # on disk
+            # Spilled results are on disk, so they are not part of the sum.
+            ChartSource(names.MEMORY_USED, names.MEMORY_KIND, beside=("spilled",)),
             ChartSource(names.MEMORY_LIMIT, label="limit", stacked=False),
         ),
     ),
@@ -132,7 +132,7 @@ CHARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One line. ``colour`` is CSS; a value is None where nothing was measured."""
+    """One line of a chart. ``colour`` is CSS; a value is None if nothing was measured."""
 
     label: str
     colour: str
@@ -142,10 +142,10 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A chart's lines on one row of ``times``, seconds since the Unix epoch.
+    """A chart's lines, each with a value per entry of ``times`` (seconds since the Unix epoch).
 
-    Where nothing was measured for long, there is a time at which all lines are None. ``sampled`` as
-    of :class:`~daskscope_service.telemetry.store.Line`.
+    A long gap without measurements holds a time at which all lines are None. ``sampled`` is as in
+    :class:`~daskscope_service.telemetry.store.SeriesLine`.
     """
 
     chart: Chart
@@ -169,9 +169,9 @@ def read_plots(
     perhaps = {chart.sources[0].metric.name for chart in CHARTS if chart.optional}
     ever = lines(perhaps, period.began, period.until - period.began)
     shown = [chart for chart in CHARTS if ever.get(chart.sources[0].metric.name) != []]
-    # As many measurements in each step: a rate would go up and down with their number.
+    # Each step holds the same number of measurements, or rates would vary with that number.
     step = math.ceil(period.seconds / steps / interval) * interval
-    # A rate needs what was before.
+    # The rate of the first steps needs totals from before the period.
     found = lines(
         {source.metric.name for chart in shown for source in chart.sources},
         period.since - 4 * step,
@@ -192,7 +192,7 @@ def read_plots(
 
 
 def words(unit: str, value: float | None) -> str:
-    """Return a value of a chart as people read it."""
+    """Return a chart's value with its unit, for people."""
     if value is None:
         return "–"
     if unit == "share":
@@ -203,11 +203,11 @@ def words(unit: str, value: float | None) -> str:
 
 
 def _growth(line: SeriesLine, step: float, interval: float) -> SeriesLine:
-    """Return a running total as its growth per second; other lines as they are.
+    """Return a counter as its growth per second; return other lines unchanged.
 
-    A total in the last step before a pause or the end is of a part of the step, so it is left out.
-    A measurement that comes a little early or late may count in the step beside its own. Where
-    that is a good part of the step, the growth is that of three steps.
+    The last total before a gap or the end covers only part of its step, so it is left out. A
+    measurement that comes a little early or late may fall into a neighbouring step. With fewer
+    than ten measurements per step this would show, so the growth is averaged over three steps.
     """
     if line.kind != "counter" or not line.times:
         return line
@@ -242,7 +242,7 @@ def _plot(chart: Chart, found: Iterable[tuple[ChartSource, SeriesLine]], since: 
         for at, value in zip(line.times, line.values, strict=True):
             if at >= since * 1000:
                 points[at] = points.get(at, 0.0) + value
-    # States that no task or worker was in would only fill the legend.
+    # A line that is 0 throughout, such as a state that no task was in, would only fill the legend.
     shown = {key: points for key, points in by_label.items() if any(points.values())}
     shown = shown or {key: points for key, points in by_label.items() if points}
     times = _with_gaps(sorted({at for points in shown.values() for at in points}))
@@ -259,7 +259,7 @@ def _plot(chart: Chart, found: Iterable[tuple[ChartSource, SeriesLine]], since: 
 
 
 def _with_gaps(times: list[int]) -> list[int]:
-    """Add a time into each gap, so that no line is drawn through it."""
+    """Return ``times`` with one more in each long gap, so that no line is drawn across the gap."""
     usual = _usual_distance(times)
     rows = times[:1]
     for after in times[1:]:

@@ -1,4 +1,4 @@
-"""What a cluster's page shows over time: for the template, and for the script that draws it."""
+"""The charts on a cluster's page, for the template and, as JSON, for the page's script."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from daskscope_service.web.problems import Problem
 
 blueprint = Blueprint("charts", __name__)
 
-#: Seconds between two looks at a cluster that runs, at least; twice for each point of a line.
+#: The script asks for new data twice per point of a line, but at most once in this many seconds.
 _REFRESH = 5.0
-#: Measurements that may be missing before the page says that the last one is old.
+#: After this many missing measurements, the page notes how old the newest one is.
 _MISSED = 4
 
 _KINDS = {
@@ -50,7 +50,8 @@ _KINDS = {
 class OverTime:
     """The charts of one cluster in a period, for the template.
 
-    ``unavailable`` says why there are none, "" where there are. ``notes`` are sentences.
+    ``unavailable`` is the reason why no chart can be shown, else "". ``notes`` are sentences for
+    the reader, and ``counted`` the number of marks by kind.
     """
 
     words: str
@@ -66,9 +67,9 @@ class OverTime:
 
 
 def over_time(scope: Scope, cluster: ClusterView, span: str | None) -> OverTime:
-    """Return what the page of ``cluster`` shows over the time that the request asks for.
+    """Return the charts of ``cluster`` for the period that the request asks for.
 
-    ``span`` is that where it does not say; None: what suits the cluster.
+    ``span`` names the default period; if it is None, :func:`.period_of` chooses one.
     """
     period = period_of(cluster, span)
     marks = list_marks(scope, cluster.id, period.since, period.until)
@@ -93,7 +94,7 @@ def over_time(scope: Scope, cluster: ClusterView, span: str | None) -> OverTime:
 @blueprint.get("/clusters/<cluster_id>/charts")
 @signed_in
 def data(cluster_id: str) -> ResponseReturnValue:
-    """Answer with what the script draws: charts, marks, links, and when to ask again."""
+    """Answer with what the script draws, and with the seconds after which it should ask again."""
     with reading() as scope:
         cluster = one_cluster(scope, cluster_id)
         period = period_of(cluster)
@@ -129,7 +130,7 @@ def _as_data(plot: charts.Plot, period: Period) -> dict[str, Any]:
         "id": plot.chart.id,
         "title": plot.chart.title,
         "unit": plot.chart.unit,
-        # From the beginning, in tenths of a second: as few digits as times need.
+        # Tenths of a second since the beginning of the period: few digits keep the answer small.
         "times": [round(10 * (at - period.since)) for at in plot.times],
         "lines": [
             {
@@ -144,7 +145,7 @@ def _as_data(plot: charts.Plot, period: Period) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | int | None:
-    """Return a value with as many digits as are shown."""
+    """Return a value with four significant digits: the charts show no more."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.4g}")
@@ -152,7 +153,7 @@ def _short(value: float | None) -> float | int | None:
 
 
 def _counted(marks: ChartAnnotations) -> list[tuple[str, str]]:
-    """Return the kinds of marks that there are, each with its number in words."""
+    """Return each kind of mark that occurs, with its number in words: ``3 failures``."""
     counted = []
     for kind, (one, many) in _KINDS.items():
         number = marks.numbers[kind]

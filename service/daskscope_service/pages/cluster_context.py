@@ -1,4 +1,4 @@
-"""What a cluster did while a computation ran on it: its threads' time and its memory."""
+"""What the cluster's threads and memory did while a computation ran on it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from daskscope import names
 from daskscope_service.insight.wording import size
 from daskscope_service.telemetry.store import MOST_LINES, SeriesLine, SeriesStore
 
-#: Seconds at either end of a computation in which a total is looked for.
+#: For how many seconds at either end of a computation a counter's total is searched.
 _LOOK = 120.0
-#: What its time is measured in is this much of it at least, and this much at most: less would be of
-#: too little of it, and more of too much else.
+#: The totals found must span at least and at most this multiple of the computation's time.
+#: Otherwise they miss too much of it, or include too much from before and after.
 _LEAST, _MOST = 0.5, 2.0
-#: Seconds after the end in which workers report what its last tasks did.
+#: Seconds after the end until workers have reported what the last tasks did.
 _REPORTED = 1.0
 
 WIDTH, HEIGHT = 600, 110
 _STEPS = 100
 
-#: What is shown as one.
+#: Dask's activities that are shown together, as one.
 _TOGETHER = {
     "serialize": "serialise",
     "deserialize": "serialise",
@@ -29,13 +29,13 @@ _TOGETHER = {
     "decompress": "serialise",
 }
 
-#: Totals by what they are of; the last part of each key is the activity.
+#: Totals of counters by their attributes. The last part of each key is the activity.
 Totals = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Thread-seconds of all workers by activity, over ``length`` seconds."""
+    """Thread-seconds of all workers by activity, measured over ``length`` seconds."""
 
     seconds: dict[str, float]
     length: float
@@ -43,10 +43,11 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the workers' memory held: the parts as SVG paths, the highest amounts in bytes.
+    """A drawing of the workers' memory: SVG paths of its parts, and amounts in bytes.
 
-    ``limit`` is the workers' limit at the last, None where it was not measured; ``top`` is what
-    the drawing's height stands for.
+    ``highest`` is the peak of managed and unmanaged memory together, ``spilled`` the peak on disk.
+    ``limit`` is the last known limit of all workers, None if it was not measured. ``top`` is the
+    amount at the top of the drawing.
     """
 
     managed: str
@@ -61,13 +62,13 @@ class Memory:
 
     @property
     def in_words(self) -> str:
-        """The highest amount, and the limit where it was measured: ``2 GiB of 8 GiB``."""
+        """The peak and, if it was measured, the limit: ``2 GiB of 8 GiB``."""
         of = "" if self.limit is None else f" of {size(self.limit)}"
         return f"{size(self.highest)}{of}"
 
     @property
     def limit_y(self) -> float | None:
-        """Where the drawing has its limit; None where it has none."""
+        """The y of the limit; None if it was not measured or lies above the drawing."""
         if self.limit is None or self.limit > self.top:
             return None
         return self.height * (1 - self.limit / self.top)
@@ -82,14 +83,15 @@ def threads(
     *,
     beyond: bool = False,
 ) -> Threads | None:
-    """Return what the threads did from ``since`` to ``until``; None where that is not known.
+    """Return what the threads did from ``since`` to ``until``; None if that is not known.
 
-    With ``beyond`` up to the first totals after that: a task's time is known once it has ended.
+    With ``beyond``, measure up to the first totals after ``until``: workers report a task's time
+    only after the task has ended.
 
     Raises
     ------
     Unavailable
-        The store is elsewhere, and does not answer.
+        The series are stored in another database, which does not answer.
     """
     look = min(until - since, _LOOK)
 
@@ -99,7 +101,8 @@ def threads(
         )
         return found[metric.name]
 
-    # Of very many prefixes not all lines are sent: then only what is known without them.
+    # A query returns at most MOST_LINES lines. If there may be more prefixes than that, use the
+    # workers' busy and idle time, which has no prefixes.
     of_tasks = read(names.TASK_TIME, until - look)
     metrics = [names.WORKER_TIME]
     if of_tasks and len(of_tasks) < MOST_LINES:
@@ -128,12 +131,12 @@ def threads(
 def memory(
     store: SeriesStore, workspace: str, cluster: str, since: float, until: float
 ) -> Memory | None:
-    """Return the workers' memory from ``since`` to ``until``; None where none was measured.
+    """Return the workers' memory from ``since`` to ``until``; None if none was measured.
 
     Raises
     ------
     Unavailable
-        The store is elsewhere, and does not answer.
+        The series are stored in another database, which does not answer.
     """
 
     both = (names.MEMORY_USED.name, names.MEMORY_LIMIT.name)
@@ -154,7 +157,7 @@ def memory(
     of_all = limits.get("", {})
     limit = of_all[max(of_all)] if of_all else None
     highest_at = max(total, key=lambda time: total[time])
-    # A limit far above all that was used would leave nothing to see.
+    # If the drawing reached up to a limit that is far above the peak, the curves would be flat.
     top = max(total[highest_at], 1.0)
     if limit is not None and limit < 3 * top:
         top = max(top, limit)
@@ -188,9 +191,9 @@ def _key(metric: names.Metric, line: SeriesLine) -> tuple[str, ...]:
 
 
 def spent(before: Totals, after: Totals) -> dict[str, float]:
-    """Return the seconds by activity that the totals grew by.
+    """Return by how many seconds the totals of each activity grew.
 
-    One that was not there before is new, so all of it counts. One that fell was started anew.
+    A total that is missing in ``before`` counts from 0. So does one that fell: it was reset.
     """
     seconds: defaultdict[str, float] = defaultdict(float)
     for key, value in after.items():

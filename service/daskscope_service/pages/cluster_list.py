@@ -1,4 +1,4 @@
-"""The clusters of a workspace: filtered, sorted and page by page, by what the address says."""
+"""The list of clusters in a workspace. The address holds its filters, its order and the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from daskscope_service.web.template_filters import address
 
 blueprint = Blueprint("cluster_list", __name__)
 
-#: How long ago a cluster started at most, by the word in the address.
+#: The values of the parameter ``within``: clusters that started in the last so many seconds.
 WITHIN = {"day": 86400.0, "week": 7 * 86400.0, "month": 30 * 86400.0}
 
 _OURS = ("status", "name", "kind", "tag", "finding", "sort", "within")
@@ -48,9 +48,9 @@ _CSV = make_columns(
 @blueprint.get("/clusters")
 @signed_in
 def clusters() -> ResponseReturnValue:
-    """Show the clusters that fit, or how to report the first one."""
+    """Show the clusters that match the filters, or how to report the first one."""
     if not all(request.args.values()):
-        # Of a form, whose empty fields say nothing: the address should not have them.
+        # A browser sends the empty fields of a form, too: keep them out of the address.
         return redirect(
             address(**{name: None for name, value in request.args.items() if not value})
         )
@@ -78,7 +78,7 @@ def clusters() -> ResponseReturnValue:
 @blueprint.get("/clusters.csv")
 @signed_in
 def clusters_csv() -> ResponseReturnValue:
-    """Answer with the clusters that fit as CSV."""
+    """Answer with the clusters that match the filters, as CSV."""
     selected, which = _asked_for()
     return csv_list(
         _CSV, lambda scope, some: find_clusters(scope, some, which), selected, "clusters"

@@ -1,4 +1,4 @@
-"""The page of one computation: what became of it, and all that shows why."""
+"""The page of one computation: its outcome, and what explains it."""
 
 from __future__ import annotations
 
@@ -31,24 +31,29 @@ from daskscope_service.telemetry.spans import Trace
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.parameters import bad, one_of
 
-#: Task groups that the table shows at a go; in a report, which has no other pages, at most.
+#: How many task groups the table shows per page, and in a report, which has one page only.
 MOST_GROUPS, MOST_REPORTED = 50, 500
-#: Log records and lines of code that it shows.
+#: How many log records and lines of code the page shows.
 MOST_RECORDS, MOST_LINES = 12, 5
-#: Profiles that those lines are of, the newest: one less than are read at a go.
+#: From how many profiles, the newest, these lines come: one less than a single query reads, so that
+#: no second query is needed.
 MOST_PROFILES = 9
 
-#: Log records of its cluster that are looked at for its own: the page of logs looks at more.
+#: Among how many log records of the cluster the computation's own are searched. The page of logs
+#: searches more.
 _LOOKED_AT = 500
-#: Seconds after the end in which its last records may still arrive.
+#: For how many seconds after its end the computation's last log records may still arrive.
 _LATE = 5.0
-#: Seconds after the end in which its page goes on to be asked for often.
+#: For how many seconds after the computation's end its page keeps refreshing often.
 _SETTLES = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The rows of the table: ``first`` is the place of the first among ``all`` of them."""
+    """One page of the table of task groups.
+
+    ``first`` is the index of its first row, ``all`` the number of rows on all pages.
+    """
 
     rows: list[Item]
     sort: str
@@ -58,21 +63,21 @@ class _Groups:
 
     @property
     def end(self) -> int:
-        """The place after the last row."""
+        """The index after the last row."""
         return self.first + len(self.rows)
 
     @property
     def before(self) -> int | None:
-        """The place of the first row of the page before; None on the first page."""
+        """The index of the first row of the previous page; None on the first page."""
         return max(self.first - self.most, 0) if self.first else None
 
     @property
     def next(self) -> int | None:
-        """The place of the first row of the next page; None on the last page."""
+        """The index of the first row of the next page; None on the last page."""
         return self.first + self.most if self.first + self.most < self.all else None
 
 
-#: The sections of the page that its contents name.
+#: The sections in the page's table of contents: id and title.
 _CONTENTS = {
     "failures": "Failures",
     "code": "Code",
@@ -113,7 +118,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
     return render_template(
         "computation.html",
         now=time.time(),
-        # Its spans and its last records come a little after its end.
+        # Spans and the last log records arrive shortly after the computation's end.
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
         expected=expected,
@@ -144,7 +149,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
 
 
 def _contents(computation: ComputationDetail, lost_workers: list[Item]) -> list[tuple[str, str]]:
-    """Return the sections that the page has: some are left out where they are empty."""
+    """Return the table of contents; it leaves out some sections if they are empty."""
     rows = {
         "failures": computation.failures,
         "workers": computation.worker_shares,
@@ -160,7 +165,7 @@ def _most_memory(loss: Item) -> int | None:
 
 
 def _worst(losses: list[Item]) -> Item | None:
-    """Return that of the ``losses`` whose process had the most memory; None where none is known."""
+    """Return the loss of the process with the most memory; None if no memory is known."""
     return max(
         (loss for loss in losses if loss["most_memory"] is not None),
         key=lambda loss: loss["most_memory"],
@@ -169,7 +174,7 @@ def _worst(losses: list[Item]) -> Item | None:
 
 
 def _groups(groups: list[Item]) -> _Groups:
-    """Return the rows of the table, as the address says."""
+    """Return the page of the table that the parameters ``sort`` and ``from`` ask for."""
     sort = one_of("sort", ("start", "time"))
     most = MOST_REPORTED if "report" in g else MOST_GROUPS
     text = request.args.get("from", "0")
@@ -181,7 +186,7 @@ def _groups(groups: list[Item]) -> _Groups:
 
 
 def _profile(scope: Scope, which: Selection) -> tuple[Merged | None, bool]:
-    """Return the profiles of a time as one, and whether there is any, readable or not."""
+    """Return the newest profiles merged into one, and whether there are any, readable or not."""
     profiles = newest_profiles(scope, which, MOST_PROFILES)
     if not profiles.items:
         return None, bool(profiles.unreadable)
@@ -198,7 +203,7 @@ def _top_lines(merged: Merged) -> list[CodeLine]:
 def _records(
     scope: Scope, computation: ComputationDetail, until: float | None
 ) -> tuple[Sifted, str]:
-    """Return the last log records of a computation, or why they cannot be read."""
+    """Return a computation's last log records, and why they cannot be read, else ""."""
     read = services().read_logs
     which = Selection(
         cluster=computation.cluster,
@@ -213,7 +218,7 @@ def _records(
 
 
 def _trace(computation: ComputationDetail) -> tuple[Trace, str]:
-    """Return a computation's spans, or why they cannot be read."""
+    """Return a computation's spans, and why they cannot be read, else ""."""
     reader = services().spans
     if computation.trace_id is None:
         return Trace(), ""
@@ -227,7 +232,7 @@ def _trace(computation: ComputationDetail) -> tuple[Trace, str]:
 def _meanwhile(
     cluster_id: str, since: float, until: float, *, ended_already: bool
 ) -> tuple[Any, Any, str]:
-    """Return the threads' time and the memory of its cluster, or why they cannot be read."""
+    """Return the cluster's thread time and memory, and why they cannot be read, else ""."""
     store = services().series
     where = (store, g.workspace, cluster_id, since, until)
     try:

@@ -1,4 +1,4 @@
-"""The tables of the pages as CSV: each has its page's filters, and an address that ends in .csv."""
+"""The pages' tables as CSV files. Each takes the filters of its page; its address ends in .csv."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _attribute(name: str) -> Callable[[Item], object]:
     return lambda item: (item["attributes"] or {}).get(name)
 
 
-#: What is named first of a computation or a cluster.
+#: The columns for the most important finding about a computation or a cluster.
 CAUSE: CsvColumns = {
     "finding": lambda item: (item["cause"] or {}).get("rule"),
     "finding_severity": lambda item: (item["cause"] or {}).get("severity"),
@@ -132,7 +132,7 @@ LOGS = make_columns(
 @blueprint.get("/computations.csv")
 @signed_in
 def computations() -> ResponseReturnValue:
-    """Answer with computations, in the order that the address asks for."""
+    """Answer with computations, filtered and sorted as the address asks."""
     which = selection(beside=tuple(parameter.name for parameter in OF_COMPUTATIONS))
     chosen = asked_computations()
     return csv_list(
@@ -147,7 +147,7 @@ def computations() -> ResponseReturnValue:
 @blueprint.get("/exceptions.csv")
 @signed_in
 def exceptions() -> ResponseReturnValue:
-    """Answer with groups of equal failures, in the order that the address asks for."""
+    """Answer with groups of equal failures, filtered and sorted as the address asks."""
     which, sort = selection(beside=("sort",)), one_of("sort", tuple(SORTS))
     return csv_list(
         EXCEPTIONS, lambda scope, some: list_exceptions(scope, some, sort), which, "exceptions"
@@ -157,7 +157,7 @@ def exceptions() -> ResponseReturnValue:
 @blueprint.get("/exceptions/<fingerprint>/failures.csv")
 @signed_in
 def failures_of_group(fingerprint: str) -> ResponseReturnValue:
-    """Answer with the newest failures of one group."""
+    """Answer with the newest failures of one group of equal failures."""
     refuse_unknown()
     with reading() as scope:
         found = one_exception(scope, fingerprint)
@@ -197,7 +197,7 @@ def logs() -> ResponseReturnValue:
 def losses(cluster_id: str) -> ResponseReturnValue:
     """Answer with the workers that left a cluster, the newest first."""
     with reading() as scope:
-        one_cluster(scope, cluster_id)  # or Missing
+        one_cluster(scope, cluster_id)  # raises Missing
     return csv_list(LOSSES, page_of_losses, selection(cluster=cluster_id), "workers-lost")
 
 
@@ -207,7 +207,7 @@ def shutdowns(cluster_id: str) -> ResponseReturnValue:
     """Answer with the shutdowns of a cluster, the newest first."""
     refuse_unknown()
     with reading() as scope:
-        one_cluster(scope, cluster_id)  # or Missing
+        one_cluster(scope, cluster_id)  # raises Missing
         items = shutdowns_of(scope, cluster_id)
     return csv_table(SHUTDOWNS, items, "shutdowns", cluster_id)
 

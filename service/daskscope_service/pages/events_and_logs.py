@@ -1,4 +1,4 @@
-"""Events and log records: lists, with filters that stay in the address."""
+"""The lists of events and of log records. The address holds their filters."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from daskscope_service.insight.wording import duration, file_name, number
 from daskscope_service.web.template_filters import middle
 
 ROW = 21
-#: Calls that are drawn at most, the longest, and the least share of the width, in per cent.
+#: How many calls are drawn, the longest ones, and the least width of a call in per cent.
 MOST_BOXES = 300
 _LEAST_SHARE = 0.15
-#: In pixels: how wide a character is, and what a name does not get of its box.
+#: In pixels: the width of a character, and the part of a box that its name cannot use.
 _CHARACTER, _PADDING = 6.7, 8
-#: How wide the graph is taken to be in a wide window and in a narrow one, in pixels.
+#: In pixels: the assumed width of the graph in a wide window and in a narrow one.
 _WIDE, _NARROW = 1150, 640
 
 ORIGINS: dict[Origin, str] = {
@@ -29,10 +29,11 @@ ORIGINS: dict[Origin, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A call as it is drawn. ``x`` and ``width`` are per cent of the whole; ``y`` is in pixels.
+    """The box of one call. ``x`` and ``width`` are per cent of the whole; ``y`` is in pixels.
 
-    ``zoom`` is where its link goes, "" for the whole. Names that do not fit are cut, one for wide
-    windows and one for narrow ones. ``found`` is None where nothing is searched for.
+    ``zoom`` identifies the call to which the box links, "" for the whole graph. ``wide`` and
+    ``narrow`` are its names in wide and in narrow windows, cut to fit. ``above``: the box is above
+    the call that the reader zoomed to. ``found``: the call matches the search, None without one.
     """
 
     x: float
@@ -49,7 +50,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FlameGraph:
-    """What to draw. ``left_out`` counts the calls that are too short to be seen, or too many."""
+    """The graph. ``left_out`` counts calls that are too short or beyond :data:`MOST_BOXES`."""
 
     boxes: list[Box]
     height: int
@@ -57,7 +58,10 @@ class FlameGraph:
 
 
 def flame_graph(top: Call, path: Sequence[tuple[str, Call]], find: str) -> FlameGraph:
-    """Return the graph of the last of ``path``, below the others; of all where there is none."""
+    """Return the graph of the last call in ``path``, with its callers above; or of all calls.
+
+    Calls that match ``find`` are marked.
+    """
     rows = [("", top), *path]
     boxes = [
         _box(top, call, address, 0.0, depth, 100.0, find, above=depth < len(path))
@@ -65,7 +69,8 @@ def flame_graph(top: Call, path: Sequence[tuple[str, Call]], find: str) -> Flame
     ]
     address, zoomed = rows[-1]
     whole = zoomed.seconds
-    # The longest first: a call is never longer than its caller, so none lacks it.
+    # The heap yields the longest call first. A call is never longer than its caller, so the caller
+    # of each drawn call is drawn, too.
     heap: list[tuple[float, int, str, int, float, Call]] = []
     pushed = left_out = 0
 

@@ -1,4 +1,4 @@
-"""Task groups and what they depend on, laid out in layers from left to right."""
+"""Lays out task groups and their dependencies as a graph, in layers from left to right."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, number, percent
 from daskscope_service.web.template_filters import middle
 
-#: A drawing of more than these would show nothing.
+#: The most boxes in a graph: with more, nobody could read it.
 MOST_NODES = 60
 
 _WIDTH, _GAP_X, _GAP_Y, _MARGIN = 176, 36, 14, 4
-#: In pixels: how high the box is of a group that took no time, and what is added for the longest.
+#: In pixels: the height of a group that took no time, and how much higher the longest group is.
 _HEIGHT, _TALLER = 58, 56
 
-#: The seconds of a task group that are its workers' time.
+#: The activities that take time of the workers.
 _SPENT = ("compute", "transfer", "disk-read", "disk-write")
-#: What adds up when groups are joined.
+#: The counts that are added up when groups are joined.
 _COUNTS = ("tasks", "done", "completed", "erred")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A group's box; ``x`` and ``y`` are its upper left corner, ``done`` a width in pixels.
+    """A group's box. ``x`` and ``y`` are its upper left corner in pixels.
 
-    ``notes`` are the lines below its label; ``colour`` is that of its state.
+    ``notes`` are the lines below its label. ``colour`` shows its state. ``done`` is the width in
+    pixels of the bar that shows how many of its tasks are done.
     """
 
     name: str
@@ -42,10 +43,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What to draw. ``edges`` are SVG path data.
+    """The graph. ``edges`` are SVG path data; sizes are in pixels.
 
-    ``joined`` says that groups of one prefix are one box; ``left_out`` counts boxes beyond
-    :data:`MOST_NODES`, those that took least time.
+    If ``joined``, each box is all groups of one prefix. ``left_out`` counts the boxes beyond
+    :data:`MOST_NODES`, which are those that took the least time.
     """
 
     nodes: list[Node]
@@ -58,7 +59,7 @@ class Graph:
 
 
 def layout(groups: Sequence[Item]) -> Graph | None:
-    """Return the drawing of ``groups``, or None where one would show nothing."""
+    """Return the graph of ``groups``; None if it would have only one box or no edges."""
     joined = len(groups) > MOST_NODES
     boxes = _by_prefix(groups) if joined else list(groups)
     boxes.sort(key=spent_in, reverse=True)
@@ -106,7 +107,7 @@ def spent_in(group: Item) -> float:
 
 
 def state_of(group: Item) -> tuple[str, str]:
-    """Return what became of a task group so far, as a word and as its colour's name."""
+    """Return the state of a task group as a word, and the name of its colour."""
     if group["erred"]:
         return "erred", "bad"
     if group["done"] >= group["tasks"]:
@@ -117,13 +118,14 @@ def state_of(group: Item) -> tuple[str, str]:
 
 
 def _by_prefix(groups: Sequence[Item]) -> list[Item]:
-    """Return one group for each prefix, that has what the groups of the prefix have together."""
+    """Return one group per prefix, which sums up all groups with that prefix."""
     prefix_of = {group["name"]: group["prefix"] for group in groups}
     joined: dict[str, Item] = {}
     for group in groups:
         one = joined.setdefault(
             group["prefix"],
-            # A dictionary, as groups may have a hundred thousand dependencies together.
+            # A dictionary finds duplicates fast: the groups of one prefix can have a hundred
+            # thousand dependencies together.
             {"name": group["prefix"], "prefix": group["prefix"], "dependencies": {}}
             | dict.fromkeys(_COUNTS, 0)
             | {"states": Counter(), "seconds": Counter()},
@@ -146,9 +148,9 @@ def _height(layer: Sequence[str], heights: Mapping[str, float]) -> float:
 
 
 def _layers(needs: dict[str, list[str]]) -> list[list[str]]:
-    """Put each name behind all that it needs, and beside what it is joined to."""
+    """Return the names in layers: each right of all that it needs, and near them in height."""
     depth = dict.fromkeys(needs, 0)
-    # As many rounds as there are names settle every order; a circle just stops there.
+    # One round per name is enough for any graph, and ends the loop if the graph has a cycle.
     for _ in needs:
         moved = False
         for name, others in needs.items():

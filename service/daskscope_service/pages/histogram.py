@@ -1,4 +1,4 @@
-"""How long a group's task runs took: histograms of one scale, so that groups can be compared."""
+"""Histograms of task durations, all on one scale, so that task groups can be compared."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from daskscope.names import DURATION_BOUNDS
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, plural
 
-#: In the units of the drawing.
+#: The width of a column and the greatest height, in units of the drawing.
 STEP, HEIGHT = 10, 28
-_LEAST = 1.5  # so that one run of many can be seen
+_LEAST = 1.5  # the least height of a column, so that one run among many can be seen
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The task runs of one bucket."""
+    """The column of one bucket: the task runs that took about the same time."""
 
     x: int
     y: float
@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """``words`` says in short what the columns show; ``mean`` is in seconds, None if not known."""
+    """A histogram. ``words`` sums it up; ``mean`` is in seconds, None if it is not known."""
 
     columns: list[Column]
     width: int
@@ -36,9 +36,9 @@ class Histogram:
 
 
 def histograms(groups: Sequence[Item], rows: Sequence[Item]) -> dict[str, Histogram]:
-    """Return the histograms of ``rows``, by name, on the scale of all ``groups``.
+    """Return the histograms of the task groups ``rows`` by name, on the scale of all ``groups``.
 
-    One in which no task's time was measured has none.
+    A group in which no task was measured has no histogram.
     """
     used = [place for each in groups for place, count in enumerate(_counts(each)) if count]
     return {
@@ -49,7 +49,7 @@ def histograms(groups: Sequence[Item], rows: Sequence[Item]) -> dict[str, Histog
 
 
 def _counts(group: Item) -> list[int]:
-    # An earlier version stored any numbers.
+    # An earlier version of the service also stored negative numbers.
     return [max(count, 0) for count in group["durations"]]
 
 
@@ -82,7 +82,7 @@ def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> His
 
 
 def bucket(place: int) -> str:
-    """Return the times of a bucket in words."""
+    """Return the range of a bucket in words."""
     if place == 0:
         return f"up to {duration(DURATION_BOUNDS[0])}"
     if place >= len(DURATION_BOUNDS):

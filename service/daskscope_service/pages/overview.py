@@ -1,4 +1,4 @@
-"""The overview of a workspace: five questions, and an answer to each."""
+"""The overview of a workspace: the first page, which answers five questions."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from daskscope_service.web.parameters import refuse_unknown
 
 blueprint = Blueprint("overview", __name__)
 
-#: Rows that each part shows; its list has the others.
+#: How many rows each part shows. The list to which it links shows all.
 MOST_SHOWN = 6
-#: Kinds of exception that are looked at for it.
+#: How many groups of equal exceptions the page considers.
 MOST_GROUPS = 50
 
 _DAY = 86400
@@ -43,7 +43,7 @@ _WEEK = 7
 @blueprint.get("/")
 @signed_in
 def overview() -> ResponseReturnValue:
-    """Show what runs, what went wrong, what it cost, what took the time, and where to look."""
+    """Show what runs, what failed, what it cost, what took the time, and where to look next."""
     refuse_unknown()
     now = time.time()
     yesterday = now - _DAY

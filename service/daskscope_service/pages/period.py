@@ -1,7 +1,7 @@
-"""The time that charts show, read from the address, and links to other times.
+"""The period that charts show, read from the address, and links to other periods.
 
-``?span=`` goes back from the end of the cluster's life, and goes on with it while it runs.
-``?from=`` and ``?to=`` hold still; ``from`` alone goes on.
+``?span=hour`` is the last hour of the cluster's life; while the cluster runs, it moves with the
+clock. ``?from=`` and ``?to=`` are a fixed period. With ``from`` alone, its end moves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daskscope_service.insight.views import ClusterView
 from daskscope_service.web.parameters import bad, instant, one_of
 from daskscope_service.web.template_filters import exact, iso
 
-#: Seconds back from the end, by the word in the address, and what the link says.
+#: For each value of ``span``: its length in seconds (None: everything) and the link's text.
 SPANS: dict[str, tuple[float | None, str]] = {
     "quarter": (900.0, "last 15 min"),
     "hour": (3600.0, "last hour"),
@@ -27,15 +27,16 @@ SPANS: dict[str, tuple[float | None, str]] = {
     "life": (None, "whole life"),
 }
 
-#: The shortest time that is shown, in seconds.
+#: The shortest period that "zoom in" leads to, in seconds.
 SHORTEST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From ``since`` to ``until``, out of a life that began at ``began`` and is known to ``end``.
+    """The period from ``since`` to ``until``, in seconds since the Unix epoch.
 
-    ``live``: ``until`` goes on with the clock. ``span`` is the word that it is called by, if any.
+    The cluster's life began at ``began`` and is known up to ``end``. ``live``: ``until`` moves with
+    the clock. ``span`` is the key in :data:`SPANS`, None for another period.
     """
 
     since: float
@@ -47,13 +48,13 @@ class Period:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """The length in seconds."""
         return self.until - self.since
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodLink:
-    """A link to another time. ``query`` is None where there is no such time."""
+    """A link to another period. ``query`` is None if there is no such period."""
 
     words: str
     query: str | None
@@ -61,10 +62,10 @@ class PeriodLink:
 
 
 def period_of(cluster: ClusterView, default: str | None = None) -> Period:
-    """Return the time that the request asks for, of a cluster of ``reads.clusters``.
+    """Return the period of ``cluster`` that the request asks for.
 
-    Where it does not say, that is the span ``default``; None: the last hour of one that runs, the
-    whole life of another.
+    If it asks for none, return the span ``default``; without a default, the last hour of a running
+    cluster, or the whole life of another.
     """
     running = cluster.status == "running"
     began = cluster.started_at
@@ -85,7 +86,7 @@ def period_of(cluster: ClusterView, default: str | None = None) -> Period:
 
 
 def links(period: Period) -> tuple[list[PeriodLink], list[PeriodLink]]:
-    """Return the links to the spans, and those that zoom and move."""
+    """Return the links to the spans, and the links that zoom and move the period."""
     spans = [
         PeriodLink(words, _query(span=word), current=word == period.span)
         for word, (_, words) in SPANS.items()
@@ -116,19 +117,19 @@ def _held(since: float, until: float) -> str:
 
 
 def _query(**parameters: str) -> str:
-    # The span that was left stays in the address: it is where a double click goes back to.
+    # The span stays in the address, because a double click on a chart returns to it.
     if "from" in parameters and "span" in request.args:
         parameters = {"span": request.args["span"], **parameters}
     return f"?{urlencode(parameters, safe=':')}"
 
 
 def in_words(period: Period) -> str:
-    """Return from when to when it is."""
+    """Return the beginning and end of ``period`` in words, naming a common day once."""
     since, until = exact(period.since), exact(period.until)
     day = since[: since.index(" ")]
     return f"{since.removesuffix(' UTC')} to {until.removeprefix(f'{day} ')}"
 
 
 def as_data(link: PeriodLink) -> dict[str, Any]:
-    """Return a link for the script."""
+    """Return a link as JSON data for the page's script."""
     return {"words": link.words, "query": link.query, "current": link.current}

@@ -1,4 +1,4 @@
-"""The profile of a selection of clusters, users and time: a flame graph and a table of lines."""
+"""The page of profiles: a flame graph and a table of lines of code, by cluster, user and time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from daskscope_service.web.parameters import one_of, selection
 
 blueprint = Blueprint("profile", __name__)
 
-#: Lines of code that the table shows at most.
+#: How many lines of code the table shows.
 MOST_LINES = 60
 
 _SORTS = {"self": attrgetter("self_seconds", "seconds"), "total": attrgetter("seconds")}
@@ -46,7 +46,10 @@ _CSV = (
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """What was merged, in words' raw material."""
+    """Which profiles were merged: how many, from how many clusters, and from which time.
+
+    ``cut``: a scheduler left out calls of at least one profile.
+    """
 
     profiles: int
     clusters: int
@@ -58,7 +61,7 @@ class _Span:
 @blueprint.get("/profile")
 @signed_in
 def page() -> ResponseReturnValue:
-    """Show where the threads were."""
+    """Show in which code the workers' threads spent their time."""
     if tidy := tidied():
         return redirect(tidy)
     which = selection(beside=("find", "zoom", "sort"))
@@ -104,7 +107,7 @@ def page() -> ResponseReturnValue:
 @blueprint.get("/profile.csv")
 @signed_in
 def lines_csv() -> ResponseReturnValue:
-    """Answer with all lines of code as CSV, those first in which most time was spent."""
+    """Answer with all lines of code as CSV, those that took the most time first."""
     which = selection(beside=("zoom", "sort"))
     sort = one_of("sort", tuple(_SORTS))
     with reading() as scope:
@@ -137,7 +140,7 @@ def _span(read: Profiles) -> _Span:
 
 
 def _by_origin(call: Call) -> list[Segment]:
-    """Return the time by whose code ran, as the parts of a bar."""
+    """Return a bar of the time by the origin of the code: the user's, a library's, Dask's, …"""
     seconds = own_seconds_by_origin(call)
     whole = sum(seconds.values())
     segments: list[Segment] = []

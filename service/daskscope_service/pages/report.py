@@ -1,7 +1,7 @@
 """Reports: the page of a cluster or of a computation as one file, to send to someone.
 
-It is the page's own template, on the base ``report.html``: whatever the page shows without
-JavaScript is in its report. What leaves the service so stands in the audit log.
+A report is the page's own template on the base ``report.html``, so it contains all that the page
+shows without JavaScript. Each report is recorded in the audit log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from daskscope_service.web.parameters import one_of, refuse_unknown
 
 blueprint = Blueprint("report", __name__)
 
-#: Computations, failures and events of a cluster in its report; the newest.
+#: How many computations, failures and events a cluster's report shows; the newest ones.
 MOST_ROWS = 100
 
 _STYLE = Path(__file__).with_name("static") / "app.css"
@@ -42,7 +42,7 @@ _STYLE = Path(__file__).with_name("static") / "app.css"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a report says of itself. ``code``: it has users' code in it."""
+    """What a report states about itself. ``code``: it contains users' code."""
 
     what: str
     cluster: ClusterView
@@ -57,14 +57,14 @@ class Report:
 @blueprint.get("/clusters/<cluster_id>/report")
 @signed_in
 def of_cluster(cluster_id: str) -> ResponseReturnValue:
-    """Ask what the report of a cluster may hold."""
+    """Ask whether the report of a cluster may contain users' code."""
     return _question(_cluster(cluster_id), None)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/report")
 @signed_in
 def of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
-    """Ask what the report of a computation may hold."""
+    """Ask whether the report of a computation may contain users' code."""
     cluster = _cluster(cluster_id)
     with reading() as scope:
         computation = one_computation(scope, cluster_id, computation_id)
@@ -74,24 +74,24 @@ def of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
 @blueprint.get("/clusters/<cluster_id>/report.html")
 @signed_in
 def cluster_file(cluster_id: str) -> ResponseReturnValue:
-    """Answer with the report of a cluster, a file."""
+    """Answer with the report of a cluster as a file."""
     return cluster_report(cluster_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/report.html")
 @signed_in
 def computation_file(cluster_id: str, computation_id: str) -> ResponseReturnValue:
-    """Answer with the report of a computation, a file."""
+    """Answer with the report of a computation as a file."""
     return computation_report(cluster_id, computation_id)
 
 
 def cluster_report(cluster_id: str) -> Response:
-    """Return the report of a cluster, as the address says: ``code`` and the time shown.
+    """Return the report of a cluster; the address says whether with code, and for which ``span``.
 
     Raises
     ------
-    Problem
-        404 where the workspace has no such cluster.
+    Missing
+        The workspace has no such cluster.
     """
     refuse_unknown("code", "span")
     cluster = _cluster(cluster_id)
@@ -99,12 +99,12 @@ def cluster_report(cluster_id: str) -> Response:
 
 
 def computation_report(cluster_id: str, computation_id: str) -> Response:
-    """Return the report of a computation, as the address says: ``code``.
+    """Return the report of a computation; the address says whether with code.
 
     Raises
     ------
-    Problem
-        404 where the workspace has no such computation.
+    Missing
+        The workspace has no such computation.
     """
     refuse_unknown("code")
     return _report(
@@ -118,7 +118,7 @@ def computation_report(cluster_id: str, computation_id: str) -> Response:
 def _report(
     what: str, cluster: ClusterView, computation_id: str, page: Callable[[], str]
 ) -> Response:
-    """Make the file of ``page``, and note in the audit log who had it made."""
+    """Return the report that ``page`` renders, and record in the audit log who asked for it."""
     code = one_of("code", ("false", "true")) == "true"
     settings = current_app.config["SETTINGS"]
     now = time.time()
@@ -158,9 +158,10 @@ def _cluster(cluster_id: str) -> ClusterView:
 
 
 def _lead_to_service(html: str, url: str) -> str:
-    """Return ``html`` with links that lead to the service from wherever it is opened."""
-    # Text of users has no quotation marks: they are escaped.
-    # Ids are users' own: as a template of re's, a backslash in one would be an error.
+    """Return ``html`` with absolute links, which lead to the service wherever it is opened."""
+    # This matches no text from users, because quotation marks in it are escaped.
+    # The replacements are functions: in a replacement string, re would interpret the backslashes
+    # that a cluster's id may contain.
     html = re.sub(r'(\s(?:href|action)=")/', lambda found: f"{found[1]}{url}/", html)
     path = request.path.removeprefix("/api/v1").removesuffix(".html").removesuffix("/report")
     page = f"{url}{quote(path)}?"

@@ -11,10 +11,10 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String, _To
 
 from daskscope_service.db.scope import Item
 
-#: Characters of a page's code that are looked at; what lies beyond stays plain. It takes time.
+#: How many characters of code per page are highlighted. It is slow, so the rest stays plain.
 MOST_CHARACTERS = 6_000
 
-#: The first that holds a token's type names its class; what none holds is plain.
+#: The CSS classes of tokens; the first type that contains a token's type counts. Others are plain.
 _CLASSES: tuple[tuple[_TokenType, str], ...] = (
     (Comment, "comment"),
     (String, "string"),
@@ -27,22 +27,22 @@ _CLASSES: tuple[tuple[_TokenType, str], ...] = (
     (Name.Builtin, "builtin"),
 )
 
-#: Pieces of a line: the class of each, "" for plain, and its text.
+#: The pieces of a line, each with its class ("" for plain) and its text.
 ColouredLine = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One frame's lines, from the number ``first`` on."""
+    """The lines of one frame. ``first`` is the number of the first line."""
 
     first: int
     lines: list[ColouredLine]
 
 
 def sources(frames: Sequence[Item]) -> list[Source | None]:
-    """Return the code of ``frames``, outermost first; None for those whose text is not known.
+    """Return the code of ``frames``, outermost first; None for a frame whose code is not known.
 
-    The innermost, which made the call, is the first to be highlighted.
+    The innermost frame, which made the call, is highlighted first: see :data:`MOST_CHARACTERS`.
     """
     found: list[Source | None] = []
     left = MOST_CHARACTERS
@@ -58,9 +58,10 @@ def sources(frames: Sequence[Item]) -> list[Source | None]:
 
 
 def highlighted(text: str) -> list[ColouredLine]:
-    """Return the lines of Python code in pieces. Together they are ``text``, whatever that is."""
+    """Return the lines of Python code in pieces, which together are exactly ``text``."""
     lines: list[ColouredLine] = [[]]
-    # As it is: the other ways in strip lines and change their ends, and lines have numbers.
+    # Pygments' get_tokens would strip empty lines and change line ends, and then the line numbers
+    # would be wrong.
     for _, kind, value in PythonLexer().get_tokens_unprocessed(text):
         name = _class_of(kind)
         for place, part in enumerate(value.split("\n")):

@@ -1,4 +1,7 @@
-"""The pages. Each is complete as the server sends it; scripts only keep it fresh."""
+"""The pages about clusters, computations and failures.
+
+Each page is complete as the server sends it. Scripts only refresh it.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,10 @@ blueprint.add_app_template_global(time_bar)
 blueprint.add_app_template_global(seconds_of)
 blueprint.add_app_template_global(encode_cursor)
 
-#: Failures, events and the like that a cluster's page shows; the newest first.
+#: How many computations, failures, events and lost workers a cluster's page shows; the newest.
 MOST_BESIDE = 20
 
-#: The sections of a cluster's page that its contents name; some are not always there.
+#: The sections in the table of contents of a cluster's page: id and title. Some may be missing.
 _CONTENTS = {
     "time": "Time",
     "computations": "Computations",
@@ -67,7 +70,7 @@ _CONTENTS = {
 
 @blueprint.after_app_request
 def keep_static(response: Response) -> Response:
-    """Let browsers keep what has its own hash in its address."""
+    """Let browsers cache static files that have their hash in the address."""
     if request.endpoint == "pages.static" and "v" in request.args and response.status_code == 200:
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
     return response
@@ -81,9 +84,9 @@ def cluster(cluster_id: str) -> ResponseReturnValue:
 
 
 def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESIDE) -> str:
-    """Return the page of one cluster, with ``most`` rows of what happened on it.
+    """Return the page of one cluster, with at most ``most`` rows in each table.
 
-    ``span`` is the time that it shows where the address does not say; None: what suits it.
+    ``span`` is the default period of the charts: see :func:`.cluster_charts.over_time`.
 
     Raises
     ------
@@ -106,7 +109,7 @@ def cluster_page(cluster_id: str, span: str | None = None, most: int = MOST_BESI
         activities = list_activities(scope, cluster_id)
         profiled = has_profiles(scope, of_it)
         policies, decisions = policies_for(scope, cluster), decisions_on(scope, cluster_id)
-        # The script asks for them by itself.
+        # htmx refreshes the page without the charts; their own script asks for new data.
         charted = None if "HX-Request" in request.headers else over_time(scope, cluster, span)
     shown = {
         "time": profiled or time_bar(all_together(activities)),
@@ -183,7 +186,7 @@ def computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
 @blueprint.get("/exceptions")
 @signed_in
 def exceptions() -> ResponseReturnValue:
-    """Show failures over all clusters, equal ones together."""
+    """Show the failures on all clusters, in groups of equal failures."""
     if tidy := tidied():
         return redirect(tidy)
     which, sort = selection(beside=("sort",), rows=ROWS_SHOWN), one_of("sort", tuple(SORTS))

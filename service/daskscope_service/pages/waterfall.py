@@ -1,8 +1,8 @@
-"""A computation over its time: its task groups as bars, and below each the runs that have a span.
+"""A computation as a waterfall: its task groups as bars, with sampled task runs below each.
 
-The groups are known from heartbeats, so that they are there while it runs, and where no span
-arrives. Spans add single task runs. Runs that ended with their workers have no times: a group that
-had no others is drawn over the time of its computation.
+Heartbeats report the task groups, so they are shown while the computation runs, and even if no span
+arrives. Spans add single task runs. A run that ended with its worker has no times. A group that had
+only such runs is drawn over the whole time of its computation.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from daskscope_service.insight.wording import duration, number, plural
 from daskscope_service.pages.graph import state_of
 from daskscope_service.telemetry.spans import Span, Trace
 
-#: Groups and task runs that are drawn at most: more would be too long to look at, and to send.
+#: How many groups and task runs are drawn: more would be too much to look at, and to send.
 MOST_GROUPS = 60
 MOST_RUNS = 150
-#: Spans that are read for it: those of all groups come first.
+#: How many spans are read. The spans of groups are read before those of task runs.
 MOST_READ = 800
 
 _TICKS = (1, 2, 5, 10, 15, 30)
@@ -29,7 +29,10 @@ _OUTCOMES = {"finished": "done", "erred": "bad", "retried": "warn"}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """``x`` and ``width`` are per cent of the whole time; ``after`` and ``took`` are in words."""
+    """A bar. ``x`` and ``width`` are per cent of the time shown.
+
+    ``after`` is the time from the start to the bar, ``took`` its length, both in words.
+    """
 
     x: float
     width: float
@@ -40,7 +43,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class DrawnRun:
-    """One run of a task. ``exception`` is the type of what it raised; "" where that is unknown."""
+    """One run of a task. ``exception`` is the type of the exception, "" if none is known."""
 
     bar: Bar
     outcome: str
@@ -50,8 +53,11 @@ class DrawnRun:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A task group. ``ended`` counts its task runs that ended, ``sampled`` those of them that have
-    a span: None where its own span is not known. ``died``: all its runs ended with their workers.
+    """A task group with its drawn ``runs``.
+
+    ``ended`` counts the task runs that ended. ``sampled`` counts those that have a span, None if
+    the group's own span, which reports this, is not known. ``died``: all runs ended with their
+    workers.
     """
 
     name: str
@@ -65,7 +71,7 @@ class GroupRow:
 
     @property
     def shown(self) -> str:
-        """Return in words which of its task runs are drawn."""
+        """A sentence on how many of the group's task runs are drawn."""
         drawn = len(self.runs)
         which = f"{number(drawn)} of {plural(self.ended, 'task run')}"
         if self.sampled is not None and self.sampled >= self.ended and drawn >= self.ended:
@@ -80,11 +86,12 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """What to draw.
+    """The drawing of one computation.
 
-    ``ticks`` are marks on the time axis: where, and how long after the start, in words. ``others``
-    counts groups that ran and are not drawn, ``waiting`` those that have not run, ``runs`` and
-    ``runs_read`` the task runs that are drawn and those that were read; ``more``: not all were.
+    ``ticks`` are marks on the time axis: the position in per cent, and the time since the start in
+    words. ``others`` counts the groups that ran but are not drawn, ``waiting`` the groups that have
+    not run. ``runs`` counts the task runs that are drawn, ``runs_read`` those whose spans were
+    read. ``more``: there are spans that were not read.
     """
 
     whole: Bar
@@ -99,7 +106,7 @@ class Waterfall:
 
 
 def waterfall(computation: Readable, lost_workers: Sequence[Item], trace: Trace) -> Waterfall:
-    """Return the drawing of a computation, of the workers that it lost, and of its spans."""
+    """Return the drawing of a computation from its groups, its lost workers and its spans."""
     groups = _drawable(computation, lost_workers)
     own = {
         (span.attributes or {}).get(names.TASK_GROUP_NAME): span
@@ -146,7 +153,7 @@ def waterfall(computation: Readable, lost_workers: Sequence[Item], trace: Trace)
 
 
 def _drawable(computation: Readable, lost_workers: Sequence[Item]) -> list[Item]:
-    """Return the groups that ran, and those all of whose runs ended with their workers."""
+    """Return the groups that ran, including those whose runs all ended with their workers."""
     lost = {prefix for loss in lost_workers for prefix in loss["tasks"]}
     since = computation["started_at"]
     until = None if computation["status"] == "running" else since + computation["duration"]
@@ -161,7 +168,7 @@ def _drawable(computation: Readable, lost_workers: Sequence[Item]) -> list[Item]
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The time that is drawn, in seconds."""
+    """The time axis: ``start`` in seconds since the Unix epoch, and its length in seconds."""
 
     start: float
     seconds: float
@@ -172,14 +179,14 @@ class _Axis:
         width = min(100 * max(stopped_at - started_at, 0) / self.seconds, 100 - x)
         return Bar(
             x=round(min(x, 99.7), 3),
-            width=round(max(width, 0.3), 3),  # as wide as can be seen
+            width=round(max(width, 0.3), 3),  # wide enough to be seen
             colour=colour,
             after=duration(max(started_at - self.start, 0)),
             took=duration(stopped_at - started_at),
         )
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return three to six marks at round times, the first at the start."""
+        """Return at most six marks at round times, the first at the start."""
         for step in _steps():
             count = int(self.seconds / step)
             if count <= 5:
@@ -202,7 +209,7 @@ def _steps() -> list[float]:
 
 
 def _chosen(by_group: Mapping[str, Sequence[Span]]) -> dict[str, list[Span]]:
-    """Return the runs that are drawn: of each group the failed ones first, then the longest."""
+    """Return the runs to draw, spread over the groups: failed ones first, then the longest."""
     ranked: list[tuple[int, str, Span]] = []
     for name, spans in by_group.items():
         best = sorted(
