@@ -27,7 +27,7 @@ blueprint = Blueprint("targets", __name__, url_prefix="/api/v1")
 
 
 class TargetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Whom to notify, at an ``address`` of Apprise's, which is never shown again; and what of."""
+    """A receiver: its ``address`` in the form of Apprise, never shown again, and what it gets."""
 
     name: Name
     address: Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=r"^[^\x00-\x1f]*$")]

@@ -1,1 +1,1 @@
-"""What every view uses: addresses, bodies, answers, problems, forms and tables."""
+"""Shared parts of the HTTP API and the pages: parameters, bodies, errors, forms, downloads."""

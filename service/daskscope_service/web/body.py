@@ -1,7 +1,8 @@
-"""Reads request bodies, bounded before and after decompression, and JSON by its type.
+"""Reads request bodies of limited size, and decodes JSON to a type.
 
-The decoder of JSON goes a call deeper for each object and array. Where Python 3.13 would end that,
-the stack of a thread may have ended before, and with it the process: see :func:`depth`.
+The size is checked before and after decompression. The JSON decoder recurses for each nested object
+and array. Before Python 3.13 stops the recursion, the thread's stack may overflow, which ends the
+process. Therefore callers check :func:`depth` first where bodies may be large.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from flask import Request, request
 
 from daskscope_service.web.problems import Problem
 
-#: The values of Content-Encoding that are understood.
+#: The supported values of Content-Encoding.
 ENCODINGS = frozenset({"", "identity", "gzip"})
 
 _GZIP = 16 + zlib.MAX_WBITS
 
-#: JSON that people and programs send in one request is short.
+#: The largest JSON body of :func:`json_body`, in bytes.
 MAX_BYTES = 64 * 1024
 
-# One without an end, too: it is looked through once, and not from each of its quotation marks.
+# A JSON string. It also matches a string without an end: otherwise the search would start again at
+# each quotation mark in it.
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"{[]}"))
 _DEPTH_OF = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 
 def receive(request: Request, limit: int) -> bytes:
-    """Return the body of ``request`` as it was sent.
+    """Return the body of ``request`` as it was sent, still compressed.
 
     Raises
     ------
@@ -49,7 +51,8 @@ def receive(request: Request, limit: int) -> bytes:
         )
     if (request.content_length or 0) > limit:
         raise too_large(limit)
-    request.max_content_length = 2 * limit  # in place of that of forms: it is looked at here
+    # The limit for forms must not apply: this function checks the size itself.
+    request.max_content_length = 2 * limit
     body = read(request.stream, request.content_length, limit + 1)
     if len(body) > limit:
         raise too_large(limit)
@@ -70,7 +73,7 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def unpacked_small(body: bytes, encoding: str, most: int) -> bytes | None:
-    """Return the ``body`` decompressed, or None if it has more than ``most`` bytes then.
+    """Return the ``body`` decompressed; None if it has more than ``most`` bytes after that.
 
     Raises Problem as :func:`unpacked` does.
     """
@@ -85,13 +88,14 @@ def unpacked_small(body: bytes, encoding: str, most: int) -> bytes | None:
 
 
 def encoding_of(request: Request) -> str:
-    """Return what ``request`` says of its body, one of ``ENCODINGS`` if it is understood."""
+    """Return the content encoding of ``request``, in lower case; it may be an unsupported one."""
     return request.headers.get("Content-Encoding", "identity").strip().lower()
 
 
 def read(stream: IO[bytes], length: int | None, most: int) -> bytes:
-    """Return ``most`` bytes of ``stream``, or all that come. ``length``: how many it has."""
-    # One read may return less than there is. Room is made for all that is asked for.
+    """Return at most ``most`` bytes of ``stream``, whose Content-Length is ``length``."""
+    # A read allocates as many bytes as it is asked for, so ask for no more than the length. It may
+    # return fewer.
     at_once = most if length is None else min(most, length)
     chunks: list[bytes] = []
     while most > 0 and (chunk := stream.read(min(at_once, most))):
@@ -103,7 +107,7 @@ def read(stream: IO[bytes], length: int | None, most: int) -> bytes:
 def _gunzip(body: bytes, limit: int) -> bytes:
     unzip = zlib.decompressobj(_GZIP)
     try:
-        # Stops by itself at one byte too many: a bomb costs no more memory than that.
+        # zlib stops at one byte beyond the limit, so a decompression bomb needs no more memory.
         text = unzip.decompress(body, limit + 1)
     except zlib.error as error:
         raise Problem(400, f"The body is not gzip, as Content-Encoding says: {error}.") from None
@@ -127,12 +131,12 @@ def json_body(kind: type[T]) -> T:
     Raises
     ------
     Problem
-        413: too large. 415: not sent as JSON. 400: not JSON, or a field is missing, unknown, or
-        holds something that it cannot; ``field`` names it as a JSON path.
+        413: too large. 415: not sent as JSON. 400: not JSON, or a field is missing, unknown or
+        not valid; ``field`` names it as a JSON path.
     """
     body = receive(request, MAX_BYTES)
     if body and request.mimetype != "application/json":
-        # A form of another site could send anything else.
+        # A form on another site can send other content types, but not this one.
         raise Problem(
             415,
             f"Content-Type {request.mimetype or 'is missing'}: send it as JSON, with "
@@ -143,7 +147,8 @@ def json_body(kind: type[T]) -> T:
         return msgspec.json.decode(text or b"{}", type=kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at ")
-        field = path.strip("`").rpartition("`")[2] or "$"  # of a key: "`key` in `$.x`"
+        # If a key of a dictionary is not valid, msgspec writes "`key` in `$.x`".
+        field = path.strip("`").rpartition("`")[2] or "$"
         if "unknown field" in what and field == "$":
             what += f"; there are {', '.join(getattr(kind, '__struct_fields__', ()))}"
         raise Problem(400, f"At {field}: {what}.", field=field) from None
@@ -152,6 +157,9 @@ def json_body(kind: type[T]) -> T:
 
 
 def depth(body: bytes) -> int:
-    """Return how deep ``body`` is nested, up to where it is JSON."""
+    """Return how deeply the objects and arrays in ``body`` are nested.
+
+    If the body is not valid JSON, the number is right up to the first error.
+    """
     brackets = _TEXT.sub(b"", body).translate(None, _NOT_BRACKETS)
     return max(accumulate(map(_DEPTH_OF.__getitem__, brackets)), default=0)

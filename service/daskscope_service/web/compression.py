@@ -1,7 +1,7 @@
-"""Compresses pages and what they fetch on their way to browsers.
+"""Compresses pages, and the files and data that pages fetch, for browsers.
 
-Two kinds of answers are not compressed: those that may not be stored (``no-store``), because their
-size could reveal the secrets in them, and the API's, whose every representation has its own ETag.
+Two kinds of answers stay uncompressed: answers that may not be stored (``no-store``), because their
+size could reveal the secrets in them; and answers of the API, whose ETag is a hash of their bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from flask import Flask, Response, request
 
 _TYPES = frozenset({"text/html", "text/css", "text/csv", "text/javascript", "image/svg+xml"})
-#: Bytes below which a packet is sent in any case.
+#: Answers of fewer bytes fit into one packet anyway, so they are not compressed.
 _LEAST = 1000
 
 
@@ -33,7 +33,7 @@ def _compress(response: Response) -> Response:
         or (response.is_streamed and not static)
     ):
         return response
-    response.direct_passthrough = False  # as files are sent
+    response.direct_passthrough = False  # allows to read the content of a static file
     content = response.get_data()
     if len(content) < _LEAST:
         return response
@@ -41,7 +41,7 @@ def _compress(response: Response) -> Response:
     response.headers["Content-Encoding"] = "gzip"
     etag, _ = response.get_etag()
     if etag is not None:
-        response.set_etag(etag, weak=True)  # the same page, in other bytes
+        response.set_etag(etag, weak=True)  # weak: the content is the same, the bytes are not
     return response
 
 

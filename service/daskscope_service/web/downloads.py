@@ -1,7 +1,7 @@
-"""Files that a page offers: their names, and tables as CSV for spreadsheets.
+"""Files that pages offer for download: their names, and tables as CSV for spreadsheets.
 
-Times are ISO 8601 in UTC, what is None is left empty, and what is several values is JSON. Columns
-say their unit.
+Times are ISO 8601 in UTC, a cell for None is empty, and lists and dictionaries are JSON. Names of
+columns contain the unit.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ from daskscope_service.db.wire import fields_of
 from daskscope_service.web.representation import as_item, represent
 from daskscope_service.web.template_filters import address
 
-#: Times that a file reads on in its list, MOST_ROWS at a time, so that no one waits for long.
+#: How many reads of MOST_ROWS rows a file takes at most, so that nobody waits for long.
 MOST_READS = 10
 
-#: Bytes of a file after which it reads no further: a row may have half a megabyte.
+#: After this many bytes, a file reads no more rows: one row may have half a megabyte.
 MOST_BYTES_OF_FILE = 16 * 1024 * 1024
 
-#: Characters of CSV that are encoded together.
+#: After this many characters, the lines of CSV so far are encoded.
 _PART = 256 * 1024
 
-#: Of a table by the name of its column: the field of its rows, or what makes it of a row.
+#: The columns of a table by name: each is a field of its rows, or a function that makes the cell.
 CsvColumns = Mapping[str, str | Callable[[Item], object]]
 
-#: With one of these a cell would be a formula; in programs of East Asia with a full-width one, too.
+#: A spreadsheet takes a cell that begins with one of these for a formula. East Asian programs
+#: accept the full-width signs, too.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
-#: Characters of a part of a name: of an id of a cluster, all.
+#: The most characters of one part of a file's name; a cluster's id is not longer.
 _LONGEST = 80
 
 
 def make_columns(*parts: str | CsvColumns, of: type | None = None, without: str = "") -> CsvColumns:
     """Return the columns that ``parts`` name: ``COLUMN=FIELD``, or ``FIELD`` alone.
 
-    Fields of ``of``, a row of the protocol, that are neither there nor in ``without`` come last: a
-    field that is new in the protocol needs no line here.
+    ``of`` is a row type of the protocol. Its fields that are neither in ``parts`` nor ``without``
+    are added at the end, so that a new field of the protocol needs no change here.
     """
     columns: dict[str, str | Callable[[Item], object]] = {}
     for part in parts:
@@ -68,7 +69,7 @@ def make_columns(*parts: str | CsvColumns, of: type | None = None, without: str 
 
 
 def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts: str) -> Response:
-    """Return the rows as a file ``parts[0]-workspace-…``, one line each.
+    """Return the rows as a CSV file named ``parts[0]-workspace-…``, one line per row.
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
@@ -79,7 +80,7 @@ def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts:
 
 
 def csv_table(columns: CsvColumns, items: Iterable[Item | Row], *parts: str) -> Response:
-    """Return the answer that is the file of ``items``."""
+    """Return ``items`` as a CSV file with a name made of ``parts``."""
     return csv_answer(tuple(columns), (_row(columns, item) for item in items), *parts)
 
 
@@ -89,11 +90,12 @@ def csv_list(
     which: Selection,
     *parts: str,
 ) -> Response:
-    """Return the answer that is the file of a list: all of it, or its first rows.
+    """Return a list as a CSV file: all of it, or its first rows.
 
-    Where there are more than :data:`MOST_READS` reads give, or :data:`MOST_BYTES_OF_FILE` hold, or
-    than the address has as its limit, the file's name says how many it has, and its header ``Link``
-    where the list goes on.
+    The file holds what :data:`MOST_READS` calls of ``read`` return, about
+    :data:`MOST_BYTES_OF_FILE`, and no more rows than the parameter ``limit`` allows. If there are
+    more rows, the file's name ends with ``first-COUNT``, and the header ``Link`` has the address at
+    which the list continues.
     """
     text, count = _Text(), 0
     text.add([tuple(columns)])
@@ -117,10 +119,10 @@ def csv_list(
 
 
 class _Text:
-    """Lines of CSV, encoded as they are added, in ``size`` bytes.
+    """Lines of CSV, encoded in parts while they are added. ``size`` is the number of bytes so far.
 
-    As one text they would take four times as much memory where a single character needs it, and
-    nothing else could run while they are copied.
+    A single str would need four times as much memory as soon as one character is not in the basic
+    multilingual plane, and no other thread could run while Python copies it.
     """
 
     def __init__(self) -> None:
@@ -144,7 +146,7 @@ class _Text:
         text.truncate()
 
     def whole(self) -> bytes:
-        """Return all of it."""
+        """Return all lines."""
         return b"".join(self._parts)
 
 
@@ -179,7 +181,7 @@ def _cell(value: object) -> object:
 
 
 def attach(response: Response, *parts: str, ending: str) -> Response:
-    """Have browsers keep ``response`` as the file ``part-part.ending``."""
+    """Make browsers save ``response`` as the file ``part-part.ending``; return it."""
     plain = (re.sub("[^A-Za-z0-9._]+", "-", part)[:_LONGEST].strip("-.") for part in parts)
     name = "-".join(part for part in plain if part)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}.{ending}"'

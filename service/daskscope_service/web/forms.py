@@ -1,6 +1,7 @@
-"""Reads the small forms that people send, without files.
+"""Reads the forms of the pages, which are small and have no files.
 
-What is not a heartbeat or OTLP, which have limits of their own, has ``MAX_BYTES``, form or not.
+``MAX_BYTES`` limits every request body, form or not, except heartbeats and OTLP, which have limits
+of their own.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from werkzeug.formparser import FormDataParser
 from daskscope_service.web.problems import Problem
 from daskscope_service.web.template_filters import address
 
-#: The largest body, in bytes, and the most fields of a form.
+#: The largest body in bytes, and the largest number of fields in a form.
 MAX_BYTES = 64 * 1024
 MAX_FIELDS = 1000
 
 
 def install(app: Flask) -> None:
-    """Bound the forms of ``app``."""
+    """Limit the size of request bodies and forms of ``app``."""
     app.request_class = _Request
     app.config["MAX_CONTENT_LENGTH"] = MAX_BYTES
     app.config["MAX_FORM_MEMORY_SIZE"] = MAX_BYTES
@@ -53,11 +54,14 @@ class _Request(Request):
 
 
 def said(name: str) -> str:
-    """Return what a field of the form that was sent says, without what no text may hold."""
+    """Return a field of the form, without NUL characters and outer spaces; "" if it is missing."""
     return request.form.get(name, "").replace("\0", "").strip()
 
 
 def tidied() -> str | None:
-    """Return this page's address without the fields that were left empty; None if none was."""
+    """Return the address of this page without empty parameters; None if there are none.
+
+    A browser sends the empty fields of a form as parameters.
+    """
     empty = {name: None for name, value in request.args.items() if not value.strip()}
     return address(**empty) if empty else None

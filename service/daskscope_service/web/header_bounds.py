@@ -1,7 +1,7 @@
-"""Takes headers that are too long, and a host that is none, as if they had not been sent.
+"""Removes request headers that are too long, and a ``Host`` that is not a valid host.
 
-Libraries look through headers with patterns whose time grows with the square of the length, and
-nothing else runs in Python meanwhile: 60,000 spaces in ``Accept`` took six seconds.
+Libraries search headers with regular expressions whose time grows with the square of the length. No
+other Python thread runs meanwhile: 60,000 spaces in ``Accept`` took six seconds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: Characters of a header. Browsers say what they accept in two hundred; cookies may be those of
-#: other services on the same host, too.
+#: The most characters of a header, and of some in particular. A browser's ``Accept`` headers have
+#: about 200. Cookies are longer, because a browser also sends those of other services on this host.
 _MOST = 8 * 1024
 _MOST_OF = {
     "CONTENT_TYPE": 1_000,
@@ -25,13 +25,14 @@ _MOST_OF = {
     "HTTP_HOST": 300,
 }
 
-#: A name of labels of 63 characters at most, or an address: for others Werkzeug builds no links.
+#: A host name with labels of at most 63 characters, or an IP address. Werkzeug cannot build links
+#: for other hosts.
 _LABEL = r"[A-Za-z0-9_-]{1,63}"
 _HOST = re.compile(rf"(?:(?:{_LABEL}\.)*{_LABEL}\.?|\[[0-9A-Fa-f:.]{{2,45}}\])(?::[0-9]{{1,5}})?")
 
 
 def bounded(app: WSGIApplication) -> WSGIApplication:
-    """Return ``app``, which does not see such headers."""
+    """Return ``app`` wrapped so that it does not get such headers."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         long = [

@@ -1,4 +1,4 @@
-"""The menus: of all pages, and of the settings."""
+"""The menu of all pages, and the menu of the settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class MenuLink:
-    """A place in a menu. ``current`` is the value of ``aria-current``, "" elsewhere."""
+    """A link in a menu. ``current`` is the value of ``aria-current``, "" for other pages."""
 
     path: str
     words: str
@@ -43,12 +43,12 @@ class MenuLink:
 
 
 def main_menu() -> list[MenuLink]:
-    """Return the parts of the site; the part that holds this page is marked."""
+    """Return the main menu, with the current page or its section marked."""
     return [MenuLink(path, words, _current(path)) for path, words in _MAIN.items()]
 
 
 def settings_menu(here: str) -> list[MenuLink]:
-    """Return the pages of the settings that the reader may see; ``here`` is this one."""
+    """Return the menu of the settings that the user may see; ``here`` is the current page."""
     return [
         MenuLink(f"/settings/{name}", words, "page" if name == here else "")
         for name, words in _SETTINGS.items()
@@ -64,6 +64,6 @@ def _current(path: str) -> Literal["page", "true", ""]:
 
 
 def install(blueprint: Blueprint) -> None:
-    """Give the menus to the templates of the application that gets ``blueprint``."""
+    """Make the menus available to all templates of the app that registers ``blueprint``."""
     blueprint.add_app_template_global(main_menu)
     blueprint.add_app_template_global(settings_menu)

@@ -1,4 +1,4 @@
-"""Declares what an API operation takes and answers, for its checks and its documentation.
+"""Declares the parameters, body and answer of an API operation, to check and to document them.
 
 A view under ``/api/v1`` is written::
 
@@ -11,8 +11,8 @@ A view under ``/api/v1`` is written::
         The rest of the docstring is its description.
         \"""
 
-and stands in ``/api/v1/openapi.json`` by that. Types are what msgspec knows: a TypedDict, a
-dataclass, a Struct. What reads and answers bodies in its own way says :func:`describes` instead.
+``/api/v1/openapi.json`` then contains it. The types are any that msgspec supports: a TypedDict, a
+dataclass, a Struct. A view that reads and writes bodies itself uses :func:`describes` instead.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the document says of a view beside its address, its docstring and its scope.
+    """The OpenAPI description of a view, beside its address, its docstring and its token scope.
 
-    ``answer`` and ``body`` are types by media type; a type of None is a format of its own.
-    ``problems`` are statuses beyond those that follow from the rest. ``checked`` says that
-    :func:`answers` looks at the request and makes the answer.
+    ``answer`` and ``body`` are types by media type; None stands for a format that is not described.
+    ``problems`` are error statuses that do not follow from the other fields. ``checked``: the
+    decorator :func:`answers` checks the request and makes the answer.
     """
 
     answer: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Operation:
 
 
 def describes(operation: Operation) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Put a view into the document, and leave it to do what that says."""
+    """Describe a view in the OpenAPI document. The view itself must check what is described."""
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         view.__dict__["operation"] = operation  # functools.wraps passes it on
@@ -72,18 +72,18 @@ def answers(
     statuses: tuple[int, ...] = (200,),
     problems: tuple[int, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
-    """Answer with what a view returns, as JSON of the type ``kind``; with no body where it is None.
+    """Send what a view returns as JSON of the type ``kind``; send no body if ``kind`` is None.
 
-    Fields that ``kind`` does not have are left out; numbers of seconds since the Unix epoch become
-    times. Of the query only ``parameters`` are let through. With a type ``body``, the view gets the
-    request's body as the argument of that name. It is answered with the first of ``statuses``,
-    unless the view returns a pair of value and status. A read has an ETag.
+    Fields that ``kind`` lacks are left out. Seconds since the Unix epoch become ISO 8601 times if
+    ``kind`` has a datetime there. If ``body`` is a type, the view gets the request's body as the
+    argument ``body``. The status is the first of ``statuses``, unless the view returns a pair of
+    value and status. Answers to GET have an ETag.
 
     Raises
     ------
     Problem
-        400 for other parameters, 406 where JSON is not accepted; for a body, what
-        :func:`~daskscope_service.api.body.json_body` raises.
+        400 for a parameter that is not in ``parameters``, 406 if the client does not accept JSON,
+        and what :func:`~daskscope_service.web.body.json_body` raises.
     """
     operation = Operation(
         answer={} if kind is None else {JSON: kind},
@@ -96,8 +96,8 @@ def answers(
 
     for part in (kind, body):
         if part is not None:
-            # What msgspec knows of a type it learns at the first use; if two threads use it for the
-            # first time at once, one of them may find half of that, and the process ends.
+            # msgspec inspects a type at its first use. If two threads use it for the first time at
+            # the same moment, one of them may see a half-finished result, and the process crashes.
             msgspec.json.Decoder(part)
 
     def decorate(view: Callable[..., Any]) -> Callable[..., Response]:
@@ -128,7 +128,7 @@ def _answer(found: Any, status: int) -> Response:
     response = Response(content, status, content_type=JSON)
     if request.method in ("GET", "HEAD"):
         response.set_etag(hashlib.blake2b(content, digest_size=16).hexdigest())
-        # Whoever keeps it asks each time whether it still holds, and gives it to no one else.
+        # A cache must ask each time whether the answer is still valid, and may not share it.
         response.headers["Cache-Control"] = "private, no-cache"
         response.vary.update(("Authorization", "Cookie"))
         response.make_conditional(request)

@@ -1,4 +1,4 @@
-"""Reads the parameters of an address; invalid ones are answered with 400."""
+"""Reads the query parameters of a request; raises the problem 400 for invalid ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from daskscope_service.web.problems import Problem
 
 Choice = TypeVar("Choice", bound=str)
 
-#: Years 1 to 9999, in seconds since the Unix epoch: what can be given back as a date.
+#: The years 1 to 9999 in seconds since the Unix epoch: other times cannot be shown as a date.
 _FIRST, _END = -62_135_596_800, 253_402_300_800
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter in an address: what it is called, what it means, and its JSON schema."""
+    """A query parameter: its name, its description and its JSON schema."""
 
     name: str
     description: str
@@ -30,9 +30,9 @@ class Parameter:
     required: bool = False
 
     def whole_number(self, default: int | None = None) -> int:
-        """Return the number that the request gives, within the bounds of the schema.
+        """Return the number in the request, which must be within the bounds of the schema.
 
-        If it gives none, return ``default``, or else the schema's.
+        If the request has none, return ``default``, or the default of the schema.
         """
         least, most = self.schema["minimum"], self.schema["maximum"]
         text = request.args.get(self.name) or str(default or self.schema["default"])
@@ -47,7 +47,7 @@ _TIME = {
         {"type": "number", "minimum": _FIRST, "exclusiveMaximum": _END},
     ]
 }
-#: No text that is kept has the character NUL.
+#: A text without the character NUL, because no stored text contains it.
 TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
 
 SINCE = Parameter(
@@ -63,7 +63,7 @@ CLUSTER = Parameter(
     f"{MOST_OF_A_NAME} clusters with that name.",
     TEXT,
 )
-#: Rows of a list in one answer, and on one page for people, who read them all.
+#: The default number of rows in one answer of the API, and on one page, where people read them.
 ROWS, ROWS_SHOWN = Selection().limit, 50
 
 LIMIT = Parameter(
@@ -77,13 +77,16 @@ CURSOR = Parameter(
     {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
 )
 
-#: What every list takes; that of one cluster has it in its path.
+#: The parameters of every list. The path of a cluster's list names the cluster.
 OF_CLUSTER = (SINCE, UNTIL, USER, LIMIT, CURSOR)
 LIST = (*OF_CLUSTER, CLUSTER)
 
 
 def refuse_unknown(*names: str) -> None:
-    """Refuse a parameter that would be ignored: a slip in its name would change the answer."""
+    """Raise a problem for a parameter that is not in ``names``, is empty or appears twice.
+
+    If a misspelled parameter was ignored, the answer would silently differ from what was asked for.
+    """
     for name, values in request.args.lists():
         if name not in names:
             others = f"the parameters are: {', '.join(names)}" if names else "there are none"
@@ -101,9 +104,10 @@ def refuse_unknown(*names: str) -> None:
 def selection(
     *, cluster: str | None = None, beside: tuple[str, ...] = (), rows: int = ROWS
 ) -> Selection:
-    """Return which rows of a list the request asks for, ``rows`` of them unless it says how many.
+    """Return which rows of a list the request asks for; ``rows`` is the default limit.
 
-    ``cluster`` comes from the path; ``beside`` are names of parameters that the caller reads.
+    ``cluster`` comes from the path. ``beside`` are the names of other parameters, which the caller
+    reads.
     """
     known = LIST if cluster is None else OF_CLUSTER
     refuse_unknown(*(one.name for one in known), *beside)
@@ -120,7 +124,7 @@ def selection(
 
 
 def part(rows: int = ROWS) -> tuple[int, Position | None]:
-    """Return how many rows of a list the request asks for at most, else ``rows``; after which."""
+    """Return the ``limit`` of the request (default: ``rows``) and the position of its cursor."""
     limit = LIMIT.whole_number(rows)
     after = None
     if cursor := request.args.get("cursor"):
@@ -132,7 +136,7 @@ def part(rows: int = ROWS) -> tuple[int, Position | None]:
 
 
 def period() -> tuple[float | None, float | None]:
-    """Return since and until, in seconds since the Unix epoch; None for what is not given."""
+    """Return since and until in seconds since the Unix epoch; None for a missing parameter."""
     since, until = instant("since"), instant("until")
     if since is not None and until is not None and since >= until:
         raise bad("until", "must be later than since")
@@ -140,7 +144,7 @@ def period() -> tuple[float | None, float | None]:
 
 
 def instant(name: str) -> float | None:
-    """Return a time parameter in seconds since the Unix epoch, or None where it is not given."""
+    """Return a time parameter in seconds since the Unix epoch; None if it is missing."""
     text = request.args.get(name)
     if not text:
         return None
@@ -148,7 +152,7 @@ def instant(name: str) -> float | None:
         value = float(text)
     except ValueError:
         try:
-            # A plus sign that was not escaped arrives as a space.
+            # In a query string, a plus sign that was not escaped means a space.
             time = datetime.fromisoformat(text.replace(" ", "+"))
             value = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
         except ValueError:
@@ -161,7 +165,7 @@ def instant(name: str) -> float | None:
 
 
 def number(name: str, default: float) -> float:
-    """Return a parameter that is a finite number."""
+    """Return a parameter that must be a finite number."""
     text = request.args.get(name)
     if not text:
         return default
@@ -175,7 +179,7 @@ def number(name: str, default: float) -> float:
 
 
 def one_of(name: str, choices: tuple[Choice, ...]) -> Choice:
-    """Return a parameter that is one of ``choices``; the first where it is not given."""
+    """Return a parameter that must be one of ``choices``; the first choice if it is missing."""
     text = request.args.get(name) or choices[0]
     for choice in choices:
         if text == choice:
@@ -184,12 +188,12 @@ def one_of(name: str, choices: tuple[Choice, ...]) -> Choice:
 
 
 def optional(name: str, choices: tuple[Choice, ...]) -> Choice | None:
-    """Return a parameter that is one of ``choices``, or None where it is not given."""
+    """Return a parameter that must be one of ``choices``; None if it is missing."""
     return one_of(name, choices) if name in request.args else None
 
 
 def required(name: str, what: str) -> str:
-    """Return a parameter that must be there; ``what`` says what it should be."""
+    """Return a parameter that must not be missing; ``what`` describes it in the error message."""
     text = request.args.get(name)
     if not text:
         raise bad(name, f"is missing; it must be {what}")
@@ -197,7 +201,7 @@ def required(name: str, what: str) -> str:
 
 
 def bad(name: str, what: str, **members: Any) -> Problem:
-    """Return the problem with the parameter ``name``."""
+    """Return the problem 400 about the parameter ``name``; ``what`` says what is wrong with it."""
     return Problem(
         400, f"The parameter {name} {what}.", title="Bad parameter", parameter=name, **members
     )

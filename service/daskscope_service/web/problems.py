@@ -18,10 +18,10 @@ from daskscope_service.web.fields import Missing, NameTaken, Unfit
 
 _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
-#: Of problem documents.
+#: The media type of problem documents.
 CONTENT_TYPE = "application/problem+json"
 
-#: The error by which PostgreSQL refuses to write in a database that may only be read.
+#: PostgreSQL's error code when it refuses to write in a read-only database.
 _READ_ONLY = "25006"
 
 logger = logging.getLogger(__name__)
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 class ProblemDocument(TypedDict):
     """What is wrong, where, and what would be right: RFC 9457.
 
-    ``title`` is the same for every problem of a kind, ``detail`` is about this one. ``request_id``
-    finds it in the service's log. ``field`` or ``parameter`` name the place of what is wrong,
-    ``reason`` is a word or two on it that stay the same.
+    ``title`` is the same for every problem of a kind, ``detail`` is about this one. The service's
+    log contains ``request_id``. ``field`` or ``parameter`` name what is not valid. ``reason`` is a
+    short text for programs, which stays the same.
     """
 
     title: str
@@ -93,7 +93,7 @@ def install(app: Flask) -> None:
 
 
 def is_api(path: str) -> bool:
-    """Return whether programs ask for ``path``, not people."""
+    """Return whether ``path`` is for programs, not for people."""
     return path.startswith(_API_PATHS)
 
 
@@ -106,7 +106,7 @@ def document(problem: Problem, request_id: str | None) -> bytes:
 
 
 def answer_problem(problem: Problem) -> Response:
-    """Answer with ``problem``: a document for programs, a page for people."""
+    """Return ``problem`` as an answer: a problem document for programs, a page for people."""
     if is_api(request.path):
         response = Response(document(problem, g.get("request_id")), content_type=CONTENT_TYPE)
     else:
@@ -134,12 +134,12 @@ def _answer_missing(error: Missing) -> Response:
 
 def _answer_http(error: HTTPException) -> Response:
     status = error.code or 500
-    if status < 400:  # a redirect that routing asks for
+    if status < 400:  # Werkzeug's router raises redirects, too
         return error.get_response()  # type: ignore[return-value]
     dropped = {"content-type", "content-length"}
     headers = {k: v for k, v in error.get_headers() if k.lower() not in dropped}
     if status == 404 and request.url_rule is None:
-        # Programs see by the reason that they are newer than this service.
+        # The reason shows a client that it may be newer than this service.
         return answer_problem(
             Problem(404, f"There is nothing at {request.path[:200]}.", reason="no such address")
         )
@@ -148,7 +148,7 @@ def _answer_http(error: HTTPException) -> Response:
 
 def _answer_data(error: DataError) -> Response:
     if not _asks_for_nul():
-        # Nothing that was asked for: a stored value, or what a query makes of some.
+        # The request is not the cause, but a stored value, or what a query computes from it.
         return _answer_unexpected(error)
     return answer_problem(
         Problem(
@@ -182,7 +182,7 @@ def _answer_late(_error: Exception) -> Response:
 
 
 def _answer_internal(error: InternalError) -> Response:
-    # SQLite counts this as an outage, too.
+    # A read-only SQLite database raises OperationalError, so treat PostgreSQL's error likewise.
     if getattr(error.orig, "sqlstate", None) == _READ_ONLY:
         return _answer_outage(error)
     return _answer_unexpected(error)
@@ -192,8 +192,9 @@ def _answer_outage(error: DBAPIError) -> Response:
     if time_limit.is_over():
         return _answer_late(error)
     if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
-        return _answer_unexpected(error)  # a mistake in a query, which PostgreSQL calls another
-    # The error as a whole would show the query, and with it what users sent.
+        # An invalid query. PostgreSQL raises another class of error for it.
+        return _answer_unexpected(error)
+    # Log only the driver's error: the whole error contains the query with values from users.
     logger.error("%s %s failed: %s", request.method, _route(), error.orig)
     return answer_problem(
         Problem(

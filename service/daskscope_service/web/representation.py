@@ -1,4 +1,4 @@
-"""Rows as JSON: field names as in ``daskscope.protocol``, times as ISO 8601 in UTC."""
+"""Represents rows as JSON: names as in ``daskscope.protocol``, times as ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from daskscope_service.settings import Settings
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.problems import Problem
 
-#: In seconds since the epoch: the first that ISO 8601 cannot write, once it is rounded.
+#: Seconds since the Unix epoch. Times from here on may round to the year 10000, which datetime and
+#: ISO 8601 cannot write.
 _YEAR_10000 = 253_402_300_799
 
 
@@ -33,7 +34,7 @@ def represent(value: Any) -> Any:
             name: iso(field)
             if is_time(name)
             and isinstance(field, (int, float))
-            and 0 <= field < _YEAR_10000  # within JSON, what is called so may be no time
+            and 0 <= field < _YEAR_10000  # a field inside JSON may have such a name but be no time
             else represent(field)
             for name, field in value.items()
         }
@@ -43,7 +44,7 @@ def represent(value: Any) -> Any:
 
 
 def as_item(row: Item | Row) -> Item:
-    """Return a row of either kind as a dictionary, without ``unreadable`` where all is readable."""
+    """Return a row, an Item or a Row, as a dictionary; leave out ``unreadable`` if it is empty."""
     if not isinstance(row, Row):
         return row
     item = structs.asdict(row)
@@ -53,9 +54,9 @@ def as_item(row: Item | Row) -> Item:
 
 
 def page_answer(found: Page[Any], url: Callable[[Any], str] | None = None) -> Item:
-    """Return a page of a list as it is answered, but for the times in it.
+    """Return a page of a list as the API answers it, with times still as seconds.
 
-    ``url`` makes the address of an item's page, where answers name it.
+    If ``url`` is given, each item gets the address of its page, which ``url`` returns.
     """
     items = [
         as_item(item) if url is None else as_item(item) | {"url": url(item)} for item in found.items
@@ -64,12 +65,15 @@ def page_answer(found: Page[Any], url: Callable[[Any], str] | None = None) -> It
 
 
 def page_url(settings: Settings, endpoint: str, **values: Any) -> str:
-    """Return the address of a page of this service, for people."""
+    """Return the full address of a page of this service."""
     return settings.url + url_for(f"pages.{endpoint}", **values)
 
 
 def away(what: str, error: Unavailable) -> Problem:
-    """Return what is answered where an InfluxDB keeps ``what`` and cannot be asked."""
+    """Return the problem 503: InfluxDB, which stores ``what``, is unavailable because of ``error``.
+
+    ``what`` is a plural, such as "log records".
+    """
     return Problem(
         503,
         f"{what.capitalize()} are stored in InfluxDB, which is unavailable: {error}. "

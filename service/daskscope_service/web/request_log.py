@@ -1,7 +1,7 @@
-"""Gives each request an id and, when it is answered, a log line and a count.
+"""Gives each request an id; logs and counts it when it is answered.
 
-The line has the request's route (never its address, which may hold a secret), status and duration,
-the client's address, and the readable id of its token.
+The log line has the route (never the path or query, which may hold a secret), the status, the
+duration, the client's address, and the readable id of the token.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from daskscope_service.service_metrics import ServiceMetrics
 
 logger = logging.getLogger("daskscope_service.access")
 
-#: Where a request's id is sent, and may come from: :mod:`daskscope_service.web.trusted_proxy` lets
-#: only proxies send it.
+#: The header with the request's id, in answers and, from a trusted proxy, in requests:
+#: :mod:`daskscope_service.web.trusted_proxy` removes it from other clients' requests.
 HEADER = "X-Request-ID"
 
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,100}")
@@ -26,7 +26,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def install(app: Flask, instruments: ServiceMetrics) -> None:
-    """Follow the requests of ``app``. Call it before anything else looks at them."""
+    """Log and count the requests of ``app``. Call this before other hooks are installed."""
 
     @app.before_request
     def begin() -> None:
@@ -51,7 +51,7 @@ def install(app: Flask, instruments: ServiceMetrics) -> None:
 
 
 def id_of(given: str) -> str:
-    """Return the id of a request: what a proxy has ``given``, if it can be one, else a new one."""
+    """Return the id of a request: the one ``given`` by a proxy if it is valid, else a new one."""
     return given if _SANE.fullmatch(given) else secrets.token_hex(8)
 
 
@@ -66,7 +66,7 @@ def log_request(
     token: str | None,
     request_id: str,
 ) -> None:
-    """Log and count a request that was answered."""
+    """Log and count an answered request, which took ``seconds``."""
     count, time_of = instruments.answered(route, method, status)
     count.inc()
     time_of.observe(seconds)

@@ -1,4 +1,4 @@
-"""Filters and functions of the templates: how values look."""
+"""The templates' filters and functions, which format values and build addresses."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from daskscope_service.insight.wording import (
 _STATIC = Path(__file__).parents[1] / "pages" / "static"
 
 
-#: The last second that a time on a page can be of; and what is said of others.
+#: The last time that can be shown, the end of the year 9999; and what is shown for other times.
 _LAST = 253_402_300_799.0
 _NO_TIME = "at no time that there is"
 
 
 def moment(time: float) -> datetime:
-    """Return seconds since the Unix epoch as a time in UTC: the nearest that there is."""
+    """Return seconds since the Unix epoch as a time in UTC, from 1970 to the year 9999."""
     return datetime.fromtimestamp(min(max(time, 0.0), _LAST), UTC)
 
 
@@ -49,7 +49,7 @@ def iso(time: float) -> str:
 
 
 def entered(time: float) -> str:
-    """Return seconds since the Unix epoch as people enter them: ``2026-01-31T12:00:00.5``, UTC."""
+    """Return seconds since the Unix epoch for a form's field: ``2026-01-31T12:00:00.5``, in UTC."""
     return f"{moment(time):%Y-%m-%dT%H:%M:%S.%f}".rstrip("0").rstrip(".")
 
 
@@ -64,7 +64,7 @@ def day(time: float) -> str:
 
 
 def ago(time: float, now: float) -> str:
-    """Return how long before ``now`` it was, with one unit: ``3 min ago``."""
+    """Return how long before ``now`` the time was, in one unit: ``3 min ago``."""
     seconds = now - time
     if seconds < 5:
         return "just now"
@@ -75,7 +75,7 @@ def ago(time: float, now: float) -> str:
 
 
 def middle(text: str, most: int = 36) -> str:
-    """Return ``text`` in ``most`` characters or fewer, cut where ids say least: in the middle."""
+    """Return ``text``, its middle cut to ``most`` characters in all: ids differ at their ends."""
     if len(text) <= most:
         return text
     head = (most - 1 + 1) // 2
@@ -83,24 +83,24 @@ def middle(text: str, most: int = 36) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Return ``text`` so that a narrow column breaks it after a dot or the like, not in a word."""
+    """Return ``text`` as HTML that may wrap after a dot, slash and the like, not within a word."""
     return Markup("<wbr>").join(re.split(r"(?<=[.@_/\\-])(?=\w)", text))
 
 
 def asset(name: str) -> str:
-    """Return the address of a static file; it changes with the file, so it may be kept for good."""
+    """Return the address of a static file. It contains the file's hash: browsers may cache it."""
     return url_for("pages.static", filename=name, v=_digest(name))
 
 
 def address(**changes: object) -> str:
-    """Return the address of this page with other parameters; None takes one away."""
+    """Return the address of this page with changed parameters; None removes a parameter."""
     parameters = {**request.args.to_dict(), **changes}
     kept = {name: value for name, value in parameters.items() if value is not None}
     return request.path + (f"?{urlencode(kept)}" if kept else "")
 
 
 def listed(path: str, **changes: object) -> str:
-    """Return the address at ``path`` of all that this page lists a part of, by the same filters."""
+    """Return the address of ``path`` with this page's filters, for the whole list."""
     dropped: dict[str, object] = {"cursor": None, "limit": None}
     return path + address(**dropped | changes).removeprefix(request.path)
 
@@ -111,7 +111,7 @@ def _digest(name: str) -> str:
 
 
 def install(blueprint: Blueprint) -> None:
-    """Give the filters to the templates of the application that gets ``blueprint``."""
+    """Make the filters available to all templates of the app that registers ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, estimate, percent, plural),
         *(iso, entered, exact, day, ago, middle, breakable, own_frames),

@@ -1,7 +1,7 @@
-"""The client's address behind a trusted proxy, from headers that anyone can send.
+"""Finds the client's address, scheme and host behind a trusted proxy.
 
-So they are believed only from proxies that the settings name. From others they are removed, that
-nothing behind here can mistake them.
+A proxy sends them in headers, but anyone can send such headers. Therefore they are used only if the
+sender is a proxy that the settings name. From other senders they are removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: What a proxy may say, and others may not.
+#: The headers that only a trusted proxy may send.
 _ONLY_FROM_PROXIES = (
     "HTTP_FORWARDED",
     "HTTP_X_FORWARDED_FOR",
@@ -33,7 +33,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1
 
 
 class Forwarded:
-    """Puts the user's address, scheme and host where the proxy's would be.
+    """Replaces the proxy's address, scheme and host in a request by the client's.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Forwarded:
         self._is_proxy = functools.lru_cache(maxsize=1024)(self._look_up)
 
     def middleware(self, app: WSGIApplication) -> WSGIApplication:
-        """Return ``app`` behind this."""
+        """Return ``app`` wrapped so that it sees the client's address, scheme and host."""
 
         def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
             self.apply(environ)
@@ -63,8 +63,9 @@ class Forwarded:
                 environ.pop(name, None)
 
     def _believe(self, environ: WSGIEnvironment) -> None:
-        # Each proxy adds at the end. Of the addresses, those of ours are passed by: the first other
-        # one, from the end, is who came to us; what stands before it, that one may have made up.
+        # Each proxy appends the address that it got the request from. So read from the end and skip
+        # trusted proxies: the first other address is the client's. The client may have invented the
+        # addresses before it.
         for text in reversed(environ.get("HTTP_X_FORWARDED_FOR", "").split(",")):
             address = _address(text.strip())
             if address is None:
@@ -94,5 +95,5 @@ def _address(text: str) -> _Address | None:
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    # One that listens on IPv6 sees 10.0.0.7 as ::ffff:10.0.0.7.
+    # A server that listens on IPv6 sees 10.0.0.7 as ::ffff:10.0.0.7.
     return getattr(address, "ipv4_mapped", None) or address
