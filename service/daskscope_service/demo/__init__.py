@@ -1,4 +1,4 @@
-"""``daskscope demo``: the service, a Dask cluster and real work on it, all on this machine."""
+"""``daskscope demo``: runs the service, a Dask cluster and real work on it on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: starts the parts, runs the work in rounds, and ends them all."""
+"""The command ``daskscope demo``: starts the service and a cluster, works in rounds, stops both."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from daskscope_service.db.engine import DEFAULT_WORKSPACE, open_database
 from daskscope_service.demo import workload
 from daskscope_service.settings import Settings
 
-#: Seconds for the service to start; it has to import itself and make its database.
+#: Seconds for the service to start, which includes its imports and creating the database.
 START_SECONDS = 60
-#: Seconds for the service to end before it is made to.
+#: Seconds for the service to end after SIGTERM; then it is killed.
 STOP_SECONDS = 3
 
-#: Run in each worker: Ctrl-C reaches the whole group, and the demo ends its workers itself.
+#: Code that each worker runs. Ctrl-C reaches the whole process group, but the demo must be the one
+#: to end its workers.
 _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class Screen:
-    """Shows what happens, line by line; in a terminal, a bar moves."""
+    """Shows progress line by line, and in a terminal with a progress bar."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -54,7 +55,7 @@ class Screen:
         click.echo(text, file=self._stream)
 
     def step(self, label: str, done: float | None) -> None:
-        """Begin a step, or say how much of it is done."""
+        """Begin the step ``label`` if ``done`` is None; else show that part of it (0 to 1)."""
         if done is None:
             self._label, self._began = label, time.monotonic()
             self._write("" if self._moves else "\n")
@@ -63,7 +64,7 @@ class Screen:
             self._write(f"  {'━' * filled}{'─' * (24 - filled)} {done:4.0%}")
 
     def done(self, result: str) -> None:
-        """End a step with what came of it."""
+        """End a step and show its result."""
         took = time.monotonic() - self._began
         start = f"\r  ✓ {self._label}\x1b[K" if self._moves else "    done"
         click.echo(f"{start}: {result} ({took:.1f} s)", file=self._stream)
@@ -75,12 +76,14 @@ class Screen:
 
 
 def run(*, port: int | None, seconds: float | None, data_dir: Path | None, as_json: bool) -> None:
-    """Run the demo: for ``seconds``, or until Ctrl-C.
+    """Run the demo for ``seconds``, or until Ctrl-C if that is None.
 
-    ``port``: the service's, or a free one. ``data_dir``: the folder of the database, or a fresh one
-    that is removed at the end. ``as_json``: print a line of JSON once it is ready.
+    ``port`` is the service's port; None picks a free one. ``data_dir`` is the folder of the
+    database; None makes one that is removed at the end. ``as_json``: print a line of JSON with the
+    address and a token when the demo is ready.
     """
-    # Dask leaves out the frames of modules whose names begin with "dask": so of this one, too.
+    # By default, Dask ignores the frames of all modules whose names begin with "dask", also of this
+    # module. With (\.|$), the patterns match only Dask itself.
     ignored = dask.config.get("distributed.diagnostics.computations.ignore-modules")
     dask.config.set(
         {
@@ -89,12 +92,12 @@ def run(*, port: int | None, seconds: float | None, data_dir: Path | None, as_js
             ]
         }
     )
-    # What a script reads goes to standard output, what a person reads beside it.
+    # With JSON, standard output is for scripts, so progress goes to standard error.
     screen = Screen(sys.stderr if as_json else sys.stdout)
-    # What is cut off by Ctrl-C complains; nobody who pressed it wants to read that.
+    # After Ctrl-C, Dask and asyncio log errors about what was interrupted. Users need not see them.
     for name in ("distributed", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # SIGINT too: a shell that starts it in the background has it ignored.
+    # SIGINT is set too, because a shell starts background processes with SIGINT ignored.
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
     with ExitStack() as parts:
@@ -116,20 +119,21 @@ def run(*, port: int | None, seconds: float | None, data_dir: Path | None, as_js
             _work_on(client, screen, seconds)
         except KeyboardInterrupt:
             pass
-        # A second Ctrl-C must not leave a process behind.
+        # From here on, ignore Ctrl-C: otherwise a second one could leave a process behind.
         for ending in (signal.SIGINT, signal.SIGTERM):
             signal.signal(ending, signal.SIG_IGN)
         screen.line("\ndaskscope demo: ending …")
 
 
 def _work_on(client: Client, screen: Screen, seconds: float | None) -> None:
-    """Work in another thread, for ``seconds`` or until this one is interrupted.
+    """Work in another thread, for ``seconds`` or until Ctrl-C interrupts this thread.
 
-    Python raises an interrupt in the main thread, wherever that is, and what is raised within a
-    ``__del__`` is lost. Futures have one, and the work drops thousands of them.
+    Python raises KeyboardInterrupt in the main thread, and loses it if the thread is in a
+    ``__del__``. Dask's futures have a ``__del__``, and the work drops thousands of them. Therefore
+    the main thread only waits.
     """
     failure: SimpleQueue[BaseException] = SimpleQueue()
-    # A daemon: a call under way when the client closes may never return.
+    # A daemon thread, because a call to Dask may never return after the client was closed.
     threading.Thread(target=_work, args=(client, screen, failure), daemon=True).start()
     try:
         error = failure.get(timeout=seconds)
@@ -212,7 +216,7 @@ def _cluster(settings: Settings, token: str) -> Iterator[Client]:
     with (
         LocalCluster(
             n_workers=2,
-            # One each: Python 3.11 fails at times when two threads parse at once.
+            # One thread per worker: Python 3.11 sometimes fails if two threads parse at once.
             threads_per_worker=1,
             memory_limit="2GiB",
             preload=_IGNORE_CTRL_C,

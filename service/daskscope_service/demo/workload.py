@@ -1,6 +1,7 @@
-"""Real work on real input: the Python source files that are installed on this machine.
+"""The work of the demo. Part of it parses the Python source files installed on this machine.
 
-Some of them do not parse (Python's own tests hold such files), so the exceptions are real, too.
+Some of these files do not parse (Python's own tests have such files), so the demo shows real
+exceptions.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from distributed import Client, as_completed, span, wait
 #: The topic of the demo's own event.
 TOPIC = "demo"
 
-#: Files of installed packages, besides all of the standard library.
+#: About how many files of installed packages are parsed, besides the whole standard library.
 PACKAGE_FILES = 300
 
-#: Seconds without work, so that the cluster can be seen idle.
+#: Seconds without work in each round, so that the demo also shows an idle cluster.
 PAUSE = 8
 
-#: Shows what happens: a label, and how much of it is done (0 to 1, None at the start).
+#: A function that shows progress: a label, and what part is done (0 to 1, None at the start).
 Show = Callable[[str, float | None], None]
 
 
 def source_files() -> list[str]:
-    """Return the installed Python source files: the standard library's, and some packages'."""
+    """Return paths of Python source files: all of the standard library, some of packages."""
     paths = sysconfig.get_paths()
     packages = Path(paths["purelib"])
     library = [
@@ -46,7 +47,7 @@ def source_files() -> list[str]:
 
 
 def read(file: str) -> tuple[str, bytes]:
-    """Return the file's package and its bytes."""
+    """Return the name of the file's package, and the file's content."""
     parts = Path(file).parts
     root = max(
         (index for index, part in enumerate(parts) if part.startswith(("python3", "site-"))),
@@ -56,7 +57,7 @@ def read(file: str) -> tuple[str, bytes]:
 
 
 def parse(source: tuple[str, bytes]) -> dict[str, Any]:
-    """Return what names a source file uses how often. Raises SyntaxError where it is none."""
+    """Return how often a source file uses which names, and its size. Raises SyntaxError."""
     package, text = source
     tree = ast.parse(text)
     names = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
@@ -64,7 +65,7 @@ def parse(source: tuple[str, bytes]) -> dict[str, Any]:
 
 
 def parse_files(client: Client, files: list[str], show: Show) -> tuple[list[dict[str, Any]], int]:
-    """Read and parse all files. Return what parsed, and how many did not."""
+    """Parse all files on the cluster; return the results, and how many files failed."""
     with span("source files"):
         sources = client.map(read, files)
         parsed = client.map(parse, sources)
@@ -77,7 +78,7 @@ def parse_files(client: Client, files: list[str], show: Show) -> tuple[list[dict
 
 
 def join_names(parsed: list[dict[str, Any]], show: Show) -> pd.DataFrame:
-    """Return the most used names, with the size of the packages that use them."""
+    """Return the five most used names, each with its package and the package's size."""
     names = pd.DataFrame(
         [(row["package"], name, count) for row in parsed for name, count in row["names"].items()],
         columns=["package", "name", "count"],
@@ -96,7 +97,7 @@ def join_names(parsed: list[dict[str, Any]], show: Show) -> pd.DataFrame:
 
 
 def array_work(show: Show) -> float:
-    """Return the largest singular value of a random matrix that does not fit one task."""
+    """Return the largest singular value of a random matrix that has many chunks."""
     show("multiply and decompose a random 40,000 × 3,000 matrix", None)
     with span("arrays"):
         matrix = da.random.default_rng(0).random((40_000, 3_000), chunks=(1_000, 3_000))
@@ -107,7 +108,7 @@ def array_work(show: Show) -> float:
 
 
 def dataframe_work(show: Show) -> int:
-    """Return the rows left of a month of made-up readings, after hourly statistics by sensor."""
+    """Compute hourly statistics by sensor of a month of random readings; return the row count."""
     show("hourly statistics of a month of readings by sensor", None)
     readings = timeseries(freq="3s", partition_freq="1D", seed=0).persist()
     wait(readings)
@@ -118,7 +119,7 @@ def dataframe_work(show: Show) -> int:
 
 
 def pause(show: Show) -> None:
-    """Do nothing for a while, with the cluster running: what most clusters do most of the time."""
+    """Leave the cluster idle for :data:`PAUSE` seconds, as most clusters are most of the time."""
     show(f"leave the cluster idle for {PAUSE} s", None)
     for second in range(1, PAUSE + 1):
         time.sleep(1)

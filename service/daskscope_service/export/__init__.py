@@ -1,1 +1,1 @@
-"""Writes the stored data to files."""
+"""Exports the stored data to files."""

@@ -14,22 +14,22 @@ from daskscope.protocol import is_time
 from daskscope_service.export.rows import Rows
 from daskscope_service.web.representation import iso
 
-#: Bytes that are gathered into one row group of Parquet.
+#: About how many bytes one row group of a Parquet file has.
 _GROUP_BYTES = 16 * 1024 * 1024
 
 
 class Sink(Protocol):
-    """Takes the rows of one export."""
+    """A file that gets the rows of one table."""
 
     def write(self, rows: Rows) -> None:
         """Write some rows."""
 
     def close(self) -> None:
-        """Write what is left, and end it."""
+        """Write the remaining rows, and close the file."""
 
 
 class JsonLines:
-    """One JSON object per line, as the HTTP API writes it: times as ISO 8601 in UTC."""
+    """A file with one JSON object per line; as in the HTTP API, times are ISO 8601 in UTC."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -38,22 +38,22 @@ class JsonLines:
         """Write some rows."""
         for row in rows:
             row = {
-                # Of columns alone: what is within them may be called so and be no time.
+                # Only columns: a field inside a JSON value may have such a name but be no time.
                 name: iso(value) if value is not None and is_time(name) else value
                 for name, value in row.items()
             }
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
-        """Have all of it on the disk."""
+        """Write the remaining rows, and close the file."""
         self._file.flush()
         self._file.close()
 
 
 class Parquet:
-    """A Parquet file. Times are timestamps in UTC; what is JSON inside is text.
+    """A Parquet file. Times are timestamps in UTC; JSON values are text.
 
-    Raises ImportError where pyarrow is missing.
+    Raises ImportError if pyarrow is not installed.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Parquet:
         self._waiting: list[Any] = []
 
     def write(self, rows: Rows) -> None:
-        """Take some rows; write them once they are enough."""
+        """Take some rows; write them when they fill a row group."""
         if rows:
             self._waiting.append(
                 self._pa.RecordBatch.from_pydict(
@@ -81,7 +81,7 @@ class Parquet:
                 self._flush()
 
     def close(self) -> None:
-        """Write what waits, and the end of the file."""
+        """Write the waiting rows and the end of the file."""
         self._flush()
         self._writer.close()
 
@@ -101,7 +101,7 @@ class Parquet:
 
 
 def private(path: Path) -> Path:
-    """Make the file ``path``, empty, for its owner alone; return it."""
+    """Create the file ``path``, or empty it; a new one is readable by its owner only. Return it."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
     return path
 

@@ -1,8 +1,8 @@
-"""Reads the stored data, table by table, for a file: in parts, so that any amount fits into memory.
+"""Reads the stored data for an export: table by table, and in parts that fit into memory.
 
-Each part is a query of its own, by the table's key: one query for everything would keep SQLite
-from emptying its log, and PostgreSQL from vacuuming. So a row that changes meanwhile may be old or
-new; a row that stays is read once.
+Each part is a query of its own that continues by the table's key, because one long query would keep
+SQLite from resetting its write-ahead log, and PostgreSQL from vacuuming. A row that changes during
+the export may be exported as it was before or after. A row that exists all the time is read once.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.sealing import Unreadable
 from daskscope_service.retention.removal import series_in
 
-#: Rows of one part. A profile may have a hundred kilobytes, a point has a few.
+#: How many rows, or points of series, one part has. A profile may have a hundred kilobytes.
 _ROWS = 200
 _POINTS = 5_000
 
-#: The column by which a row is of a time, where it has one: the first that the table has.
+#: The columns that can hold the time of a row. The first one that a table has counts.
 _TIMES = ("started_at", "last_at", "at", "requested_at", "found_at")
 
-#: What is exported, by the name of its file.
+#: The tables that are exported, by the name of the file.
 NAMES: dict[str, Table] = {table.name: table for table in sorted(TABLES, key=lambda t: t.name)}
 NAMES |= {"code": schema.code, "series": schema.point}
 
@@ -48,14 +48,14 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to export: whose, and from when. Times are seconds since the epoch."""
+    """What to export: whose data, and from which time, in seconds since the Unix epoch."""
 
     whose: Whose
     since: float = 0.0
     until: float = float("inf")
 
 
-#: Columns that say what the service has yet to do.
+#: Columns that are not exported: they hold the service's own state, such as work that is due.
 _OURS = frozenset({"seq", "unused_since", "judge_at", "job_due_at"})
 
 
@@ -68,7 +68,7 @@ def columns(name: str) -> dict[str, Any]:
 
 
 def parts(engine: Engine, name: str, choice: Choice) -> Iterator[Rows]:
-    """Yield the rows of an export, some at a time. Times are seconds since the epoch."""
+    """Yield the rows of the export ``name``, some at a time. Times are seconds since the epoch."""
     wanted = columns(name)
     found = {"series": _points, "code": _code}.get(name)
     for rows in found(engine, choice) if found else _rows(engine, NAMES[name], choice):
@@ -76,7 +76,7 @@ def parts(engine: Engine, name: str, choice: Choice) -> Iterator[Rows]:
 
 
 def blank_unreadable(rows: Rows) -> Counter[str]:
-    """Put None where a value cannot be decrypted; return why not, and of how many."""
+    """Replace values that cannot be decrypted by None; return how many there are by reason."""
     why: Counter[str] = Counter()
     for row in rows:
         for name, value in row.items():
@@ -102,8 +102,8 @@ def _rows(engine: Engine, table: Table, choice: Choice, *only: Any) -> Iterator[
 
 
 def _when(table: Table, choice: Choice) -> ColumnElement[bool]:
-    # A cluster was there from its start to its last beat. What has no time of its own goes with
-    # what it belongs to.
+    # A cluster counts from its start to its last heartbeat. A row without a time of its own is
+    # exported if the cluster or the computation to which it belongs is.
     cluster, computation = schema.cluster, schema.computation
     if (choice.since, choice.until) == (0.0, float("inf")):
         return true()
@@ -127,12 +127,14 @@ def _when(table: Table, choice: Choice) -> ColumnElement[bool]:
     if at is None:
         return true()
     if at not in reading_order(choice.whose, table):
-        at = func.coalesce(at, 0.0)  # not by an index of it: each part would be sorted anew
+        # coalesce keeps the database from using an index on this column, because it would then
+        # have to sort the rows again for each part.
+        at = func.coalesce(at, 0.0)
     return and_(at >= choice.since, at < choice.until)
 
 
 def _code(engine: Engine, choice: Choice) -> Iterator[Rows]:
-    # What computations that are exported name.
+    # Only the code to which exported computations refer.
     code, computation = schema.code, schema.computation
     written: set[str] = set()
     key = list(computation.primary_key)

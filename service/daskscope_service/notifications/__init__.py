@@ -1,1 +1,1 @@
-"""Messages to people about what happens: targets, and what is sent to them."""
+"""Notifications: messages about events, and the targets that receive them."""

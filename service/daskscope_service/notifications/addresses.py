@@ -1,8 +1,8 @@
-"""Checks the addresses of targets: services, hosts, and the parameters allowed in them.
+"""Checks the addresses of targets: the service, the host and the parameters.
 
-An address can ask Apprise for more than to send a message: to read a file, to add headers, to
-leave certificates unchecked. So of each service only those parameters are taken that say whom the
-message is for.
+Parameters of an address can make Apprise do more than send a message: read a file, add headers,
+skip the check of certificates. Therefore each service has a list of allowed parameters, mostly
+those that name the receiver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MATTERMOST = frozenset(("botname", "channel", "channels", "mode", "team", "to")
 _NTFY = frozenset(("auth", "mode", "priority", "to", "token"))
 _NONE = frozenset[str]()
 
-#: Services that can be notified, and the parameters (behind ``?``) that their addresses may have.
+#: The supported services, and the parameters (after ``?``) that their addresses may have.
 PARAMETERS = {
     "discord": frozenset(("thread",)),
     "form": _NONE,
@@ -58,40 +58,41 @@ PARAMETERS = {
     "zulip": frozenset(("to", "token")),
 }
 
-#: Characters of an address. To look at one takes a time that grows with the square of its length,
-#: and nothing else runs meanwhile: a host of 30,000 combining characters took ten seconds.
+#: The most characters of an address. The time to parse one grows with the square of its length, and
+#: no other thread runs meanwhile: a host of 30,000 combining characters took ten seconds.
 LONGEST = 2_000
 
-# What it says might hold addresses.
+# Apprise's log messages might contain addresses, which are secret.
 logging.getLogger("apprise").propagate = False
 
 _SCHEME = re.compile(r"([a-z0-9]+)://.")
 
 
-#: An address that :func:`check` has found fit.
+#: An address that :func:`check` has accepted.
 FitAddress = NewType("FitAddress", str)
 
 
 class UnfitAddress(ValueError):
-    """An address that nothing can be sent to. The message says why, without the address."""
+    """The address cannot be used. The message says why, and does not contain the address."""
 
 
 def scheme_of(address: str) -> str:
-    """Return the first part of an address, which is no secret: ``slack``."""
+    """Return the name of an address's service, which is not secret: ``slack``."""
     return "unreadable" if isinstance(address, Unreadable) else address.partition("://")[0]
 
 
 def parameters(address: str) -> list[str]:
     """Return the names of an address's parameters, as Apprise reads them."""
-    # What is before the first ? is the path, and may have & and ; in it.
+    # The part before the first ? may contain & and ; too.
     pairs = re.split("[?&;]", address.partition("?")[2])
     return [unquote(pair.partition("=")[0]).strip().lower() for pair in pairs if pair]
 
 
 def wrong_with(address: str) -> str | None:
-    """Return what in an address is not, or not any more, sent to; None where it is fit.
+    """Return a sentence on why nothing is sent to ``address``; None if it seems valid.
 
-    That it is written as its service wants is for :func:`check` to say.
+    This is quick. It does not check the form that the service requires: :func:`check` does. An
+    address that was stored long ago may not be allowed any more.
     """
     if len(address) > LONGEST:
         return f"An address has at most {LONGEST:,} characters."
@@ -117,15 +118,16 @@ def wrong_with(address: str) -> str | None:
 
 
 def check(address: str, networks: Iterable[str]) -> FitAddress:
-    """Return ``address``, of Apprise's, if messages can be sent there.
+    """Return ``address``, which has the form of Apprise, if it is valid.
 
-    It may take a second, so not within a transaction. What a name resolves to is looked at when a
-    message is sent; a host that is given as a number must be public, or in one of ``networks``.
+    This may take a second, so do not call it within a transaction. If the host is an IP address, it
+    must be public or in one of ``networks``. If it is a name, it is checked when a message is sent:
+    the IP addresses to which it resolves may change.
 
     Raises
     ------
     UnfitAddress
-        Nothing can be sent there.
+        The address is not valid or not allowed.
     """
     wrong = wrong_with(address)
     if wrong is not None:
@@ -145,7 +147,7 @@ def check(address: str, networks: Iterable[str]) -> FitAddress:
 
 
 def opened(address: str) -> Any:
-    """Return Apprise's object that sends to ``address``; None if that is not understood."""
+    """Return Apprise's object that sends to ``address``; None if Apprise cannot parse it."""
     import apprise
 
     asset = apprise.AppriseAsset(
@@ -159,7 +161,7 @@ def opened(address: str) -> Any:
 
 
 def _host(address: str) -> str | None:
-    """Return the host that is written as a number, or is this machine; None if it is neither."""
+    """Return the host if it is an IP address or localhost; None if it is another name."""
     try:
         host = urlsplit(f"http://{address.partition('://')[2]}").hostname or ""
     except ValueError:
@@ -175,20 +177,20 @@ def _shortened(name: str) -> str:
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Public by its number, and yet of the machine's own network: Azure's metadata.
+#: Azure's metadata service: the address looks public, but leads to the machine's own host.
 _METADATA = ipaddress.ip_address("168.63.129.16")
 
-#: IPv4 within IPv6, for networks without IPv4 (RFC 6052).
+#: IPv4 addresses in IPv6 form, for networks without IPv4 (RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
-#: IPv4 within IPv6 as well, and networks of a site's own: no one uses them any more (RFC 4291, RFC
-#: 3879), but systems may know the way.
+#: Deprecated: another IPv6 form of IPv4 addresses (RFC 4291), and private networks (RFC 3879). Some
+#: systems still route them.
 _COMPATIBLE = ipaddress.ip_network("::/96")
 _OF_A_SITE = ipaddress.ip_network("fec0::/10")
 
 
 def is_public(host: str) -> bool:
-    """Return whether an address is anyone's to reach, and not of a network of the service's own."""
+    """Return whether the IP address ``host`` is public, not part of a private network."""
     found = _parse(host)
     return found is not None and all(
         one.is_global and not one.is_multicast and one != _METADATA and one not in _OF_A_SITE
@@ -197,7 +199,7 @@ def is_public(host: str) -> bool:
 
 
 def is_allowed(host: str, networks: Iterable[str]) -> bool:
-    """Return whether notifications may go to an address: a public one, or one of ``networks``."""
+    """Return whether notifications may go to ``host``: it is public, or in one of ``networks``."""
     if is_public(host):
         return True
     found = _parse(host)
@@ -209,13 +211,13 @@ def is_allowed(host: str, networks: Iterable[str]) -> bool:
 
 def _parse(host: str) -> Address | None:
     try:
-        return ipaddress.ip_address(host.partition("%")[0])  # without an interface, as in fe80::1%1
+        return ipaddress.ip_address(host.partition("%")[0])  # without the zone of fe80::1%1
     except ValueError:
         return None
 
 
 def _meanings(address: Address) -> Iterator[Address]:
-    """Yield what is reached: an address of IPv4 may be written within one of IPv6."""
+    """Yield the addresses that a connection reaches: an IPv6 address may contain IPv4 addresses."""
     if address.version == 4:
         yield address
         return

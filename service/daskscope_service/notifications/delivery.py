@@ -1,10 +1,10 @@
 """The program that sends one message, in a process of its own.
 
 ``python -m daskscope_service.notifications.delivery`` reads a :class:`Message` as JSON and writes
-an :class:`Attempt` as JSON. An address leads wherever its owner wants, so this process may connect
-to allowed addresses alone, whatever resolved or redirected to them; reads no files but programs and
-certificates; starts no programs; has little memory; and ends when its time is over, even if whoever
-started it has been killed.
+an :class:`Attempt` as JSON. A user chooses the address, so it may lead anywhere. Therefore this
+process is confined: it connects to allowed IP addresses only, whatever a name resolves to; reads
+only code, certificates and a few system files; starts no programs; has little memory; and ends when
+its time is over, even if the process that started it was killed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, Literal, TextIO, TypedDict
 
 from daskscope_service.notifications.addresses import is_allowed, is_public, opened, wrong_with
 
-#: Bytes of memory that a message may take, with all that the other side answers: three times what
-#: one takes. Twelve messages may be on their way at once.
+#: The most memory of the process in bytes, the host's answer included. A usual message takes a
+#: third of it. Twelve such processes may run at once.
 _MEMORY = 256 << 20
 
-#: What a program reads besides itself: certificates, names of hosts, time zones.
+#: What the process may read besides Python code: certificates, host names, time zones.
 _READ = ("/etc/ssl", "/etc/pki", "/etc/hosts", "/etc/resolv.conf", "/usr/share/zoneinfo")
 _READ_BY = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
@@ -41,9 +41,10 @@ class Message(TypedDict):
 
 
 class Attempt(TypedDict):
-    """The result of sending. ``status`` is the last status of HTTP, None without one.
+    """The result of sending. ``status`` is the last HTTP status, None if there was no answer.
 
-    ``reached``: a host accepted a connection. ``inner``: a host was not public.
+    ``unfit``: the address is not valid any more. ``reached``: a host accepted a connection.
+    ``inner``: a host was not public.
     """
 
     result: Literal["sent", "not sent", "unfit"]
@@ -53,7 +54,7 @@ class Attempt(TypedDict):
 
 
 class _Guard:
-    """An audit hook: refuses what a message needs not. It cannot be removed."""
+    """An audit hook that refuses all that sending does not need. Python cannot remove it."""
 
     def __init__(self, networks: list[str]) -> None:
         self.inner = False
@@ -74,7 +75,7 @@ class _Guard:
         host = address[0] if isinstance(address, tuple) else ""
         self.inner = self.inner or not is_public(host)
         internet = one.family in (socket.AF_INET, socket.AF_INET6)
-        # A name would be resolved once more, perhaps to another address.
+        # Names are refused, too: the system would resolve one again, perhaps to another address.
         if not internet or not is_allowed(host, self._networks):
             raise ConnectionRefusedError("an address that notifications may not use")
 
@@ -84,8 +85,8 @@ class _Guard:
 
 
 def deliver(message: Message) -> Attempt:
-    """Send a message, and confine this process to that for good."""
-    import apprise  # noqa: F401  # before the guard: it looks at the machine
+    """Send a message. From then on, this process stays confined to that."""
+    import apprise  # noqa: F401  # before the guard, which would refuse what the import does
     import requests.adapters
     import requests.sessions
 
@@ -104,11 +105,12 @@ def deliver(message: Message) -> Attempt:
 
     adapter.send = send_noted  # type: ignore[method-assign]
     socket.socket.connect = connect_noted  # type: ignore[assignment, method-assign]
-    # Whatever a library thinks of redirects: where they lead is not the owner's to say.
+    # Follow no redirects, whatever a library asks for: the address was chosen by an owner, but the
+    # target of a redirect was not.
     requests.sessions.SessionRedirectMixin.get_redirect_target = (  # type: ignore[method-assign]
         lambda *_: None
     )
-    # From here on the other side may take time. The signal ends the process, whatever it does.
+    # From here on, the host may be slow. The signal ends the process, whatever it is doing.
     signal.setitimer(signal.ITIMER_REAL, message["seconds"])
     guard = _Guard(message["networks"])
     sys.addaudithook(guard)
@@ -121,23 +123,23 @@ def deliver(message: Message) -> Attempt:
 
 
 def _aside(output: int) -> TextIO:
-    """Return a stream to ``output``; what libraries print there goes nowhere from now on."""
+    """Return a stream to the file descriptor ``output``; discard what libraries write there."""
     stream = os.fdopen(os.dup(output), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     return stream
 
 
 def main() -> None:
-    """Send what standard input says."""
+    """Send the message on standard input."""
     message: Message = json.load(sys.stdin)
-    with suppress(ValueError, OSError):  # not every system bounds it
+    with suppress(ValueError, OSError):  # not every system can limit it
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     with _aside(1) as answer, _aside(2) as log:
         try:
             json.dump(deliver(message), answer)
             answer.flush()
-            os._exit(0)  # what libraries do at the end may take its time
-        except Exception as error:  # without its message, which might hold the address
+            os._exit(0)  # skips the libraries' exit handlers, which may be slow
+        except Exception as error:  # log it without its message, which may contain the address
             frames = "".join(traceback.format_tb(error.__traceback__))
             log.write(f"{frames}{type(error).__name__}")
             sys.exit(1)

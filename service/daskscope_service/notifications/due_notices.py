@@ -1,4 +1,4 @@
-"""Finds what no heartbeat reports: silent clusters, budgets that were passed, findings."""
+"""Stores notices of what no heartbeat reports: silent clusters, passed budgets, findings."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
 from daskscope_service.queries.mutes import not_muted
 
-#: Seconds since work began, and since a cause of it was found, after which it is no news.
+#: A finding is news for this many seconds since the work began, and since the finding was made.
 _BEGAN_WITHIN, _FOUND_WITHIN = 86400.0, 600.0
-#: Findings that are looked at in one round.
+#: How many findings one round reads.
 _MOST_FINDINGS = 200
-#: The rule whose finding is of a job, and seconds since that changed after which it is no news:
-#: less than notices are remembered.
+#: The rule whose finding is about a job, and for how many seconds since the job's change it is
+#: news. Notices must be kept for longer, or a finding would be sent twice.
 _OF_JOBS, _CHANGED_WITHIN = "slower-than-before", 30 * 86400.0
-#: Rules whose findings are of what notifications of another kind report.
+#: Rules whose findings get no notification, because another kind of notification reports the same.
 _REPORTED_OTHERWISE = (
     *("silent", "failed", "upstream-failed", "cancelled", "out-of-memory", "idle-cluster"),
 )
 
-#: Seconds of silence after which no one wants to hear of it any more.
+#: A cluster that has been silent for longer than this many seconds is not news any more.
 _SILENT_WITHIN = 86400.0
-#: What is read of clusters that are silent: a cluster's own row may be large.
+#: The columns that are read of silent clusters: whole rows may be large.
 _OF_SILENT = [cluster.c[name] for name in ("id", "name", "user", *OF_VERDICT)]
 
-#: Notices that are looked up with one statement: databases take no more than some thousand values.
+#: How many ids one statement looks up: databases limit the number of parameters.
 _AT_ONCE = 500
 
 
 def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) -> None:
-    """Write down what has happened in ``workspace``; what is there already stays as it is.
+    """Store a notice for each new event in ``workspace``; do not change notices that exist.
 
     ``listens``: the service has run long enough to know which clusters are silent.
     """
@@ -87,7 +87,8 @@ def _silent(connection: Connection, workspace: str, silent_after: float) -> list
     )
     return [
         {
-            # One that speaks again, and falls silent again, is reported again.
+            # The id contains the time of the last heartbeat: if a cluster reports again and falls
+            # silent again, it gets another notice.
             "id": f"cluster silent:{row['id']}:{row['last_seen_at']:.3f}",
             "kind": "cluster silent",
             "cluster": row["id"],
@@ -131,12 +132,12 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
     )
     found: dict[str, dict[str, Any]] = {}
     for row in connection.execute(query).mappings():
-        # Work that is done over and over has its findings over and over: one of a day is enough.
+        # Work that is repeated has the same findings each time: one notice per day is enough.
         day = datetime.fromtimestamp(row["at"], UTC).date()
         id = f"finding:{row['rule']}:{row['severity']}:{row['user']}:{day}"
         if row["rule"] == _OF_JOBS:
-            # The job's is the same with each run, until it changes again. What was before that is
-            # over.
+            # Each run of the job has the same finding until the job changes again: one notice per
+            # change is enough. Runs from before the change are no news.
             changed_at = row["change_at"] or 0.0
             if not now - _CHANGED_WITHIN < changed_at <= row["at"]:
                 continue
@@ -167,7 +168,7 @@ def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]
     prices = prices_of(connection, workspace)
     if prices.per_hour and prices.currency == limit["currency"]:
         wanted = or_(wanted, currency.is_(None))
-    # By whether the prices are the clusters' own.
+    # Sum up separately the clusters that reported prices of their own, and the others.
     own = currency.is_not(None)
     query = select_in(workspace, cluster, own, func.sum(cost(prices)))
     rows = connection.execute(

@@ -1,13 +1,13 @@
-"""One round of notifications: finds what is due, and sends it to each target.
+"""Sends notifications in rounds: each finds new notices, and sends them to the targets.
 
-Every process does rounds. What was sent to whom is in the database: a target's messages are
-claimed for a while before they are sent, so that no two processes send the same. If the one that
-claimed them is killed, another one sends them later; rather than never, perhaps a second time.
+Every process of the service does rounds. The database stores what was sent to whom. Before a
+process sends to a target, it claims the target for a while, so that no two processes send the same
+message. If it is killed meanwhile, another one sends the message later, perhaps for a second time.
 
-A target may take all the time that there is for a message. So messages are sent by other threads
-than the one that does the rounds, each for one workspace at a time and for no longer than such a
-target takes; and targets that failed have threads of their own. So a workspace waits neither for
-another's targets nor, but once, for those of its own that fail.
+A target may use up the whole time limit of a message. Therefore the thread that does the rounds
+sends nothing itself. Other threads send, each for one workspace at a time, and no longer than one
+slow target takes. Targets whose last message failed have threads of their own. So a workspace never
+waits for the targets of another one, and only once for a target of its own that fails.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from daskscope_service.notifications.sending import SECONDS, NotSent, Sender
 from daskscope_service.notifications.wording import MOST_LINES, message
 from daskscope_service.periodic import in_each
 
-#: Seconds that what was found rests first: what comes together is sent together, and what another
-#: process commits a moment later is not passed over.
+#: Seconds before a notice is sent. So notices of the same moment go into one message, and none is
+#: missed because another process commits it late.
 REST = 3.0
-#: Seconds between two messages to one target; what happens meanwhile is in the next one.
+#: Seconds between two messages to one target. The next message contains what happens meanwhile.
 PAUSE = 300.0
-#: Seconds until a message that was not taken is tried again: at least, and at most. Between these,
-#: this part of how long it has waited already.
+#: Seconds until a failed message is tried again: the least and the most. Between these, the pause
+#: is ``PAUSE_PART`` of the time that the message has already waited.
 PAUSE_AFTER_FAILURE = 60.0
 LONGEST_PAUSE = 3600.0
 PAUSE_PART = 0.25
-#: Seconds that a process has to send what it claimed: several times what the slowest service takes.
+#: Seconds for which a claim lasts: several times what the slowest service takes for a message.
 CLAIMED = 120.0
-#: Seconds for which it is kept what was found: a budget is passed once in a month.
+#: Seconds for which notices are kept: longer than a month, because a passed budget is reported once
+#: a month.
 KEPT = 40 * 86400.0
 
-#: Notices that are forgotten in one transaction.
+#: How many notices one transaction deletes.
 _TOGETHER = 500
 
-#: Workspaces that are sent something at the same time: by targets that failed, and by others.
+#: How many workspaces are served at the same time: by each of the two groups of threads.
 _AT_ONCE = 4
 
 logger = logging.getLogger(__name__)
@@ -59,8 +60,8 @@ logger = logging.getLogger(__name__)
 class Notifier:
     """Does rounds for all workspaces that have targets.
 
-    ``url``: the service's address, for links. ``up_since`` is when the service was started: after a
-    pause of it, all clusters seem silent.
+    ``url``: the service's address, for links. ``up_since``: when the service started. Right after
+    the service was down, all clusters seem silent.
     """
 
     def __init__(
@@ -74,13 +75,13 @@ class Notifier:
         self._turns = _Turns("daskscope-notify"), _Turns("daskscope-notify-again")
 
     def close(self) -> None:
-        """End the threads, and what they are sending."""
+        """Abort messages that are being sent, and end the threads."""
         self._sender.close()
         for turns in self._turns:
             turns.close()
 
     def round(self) -> list[Future[int]]:
-        """Do a round; return what becomes of the messages: how many of a workspace were sent."""
+        """Do a round; return futures: each gives how many targets of a workspace got a message."""
         with self._engine.connect() as connection:
             names = connection.execute(select(table.c.workspace).distinct()).scalars().all()
         begun = list[Future[int]]()
@@ -106,15 +107,15 @@ class Notifier:
         for one in targets:
             try:
                 sent += _notify(self._engine, self._sender, name, one.id, self._url)
-            except Exception as error:  # the others get theirs all the same
+            except Exception as error:  # go on with the other targets
                 logger.error("target %s of %s: %s", one.id, name, getattr(error, "orig", error))
             if time.monotonic() > until:
-                break  # what is left has its turn after those of others, at the next round
+                break  # the next round sends to the other targets, after those of other workspaces
         return sent
 
 
 class _Turns:
-    """Threads for work of workspaces, of each one at a time."""
+    """A pool of threads that does at most one piece of work per workspace at a time."""
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=name)
@@ -122,7 +123,7 @@ class _Turns:
         self._taken = set[str]()
 
     def take(self, name: str, work: Callable[[], int]) -> Future[int] | None:
-        """Let a workspace's work wait for a thread; None if some of it waits or is done already."""
+        """Queue work for a workspace; return None if work for it already waits or runs."""
         with self._lock:
             if name in self._taken:
                 return None
@@ -132,7 +133,7 @@ class _Turns:
         return turn
 
     def close(self) -> None:
-        """End the threads after what they do; what waits is not done."""
+        """Wait for work that runs, drop work that waits, and end the threads."""
         self._pool.shutdown(cancel_futures=True)
 
     def _give_back(self, name: str) -> None:
@@ -141,7 +142,7 @@ class _Turns:
 
 
 def prune(engine: Engine, ended: threading.Event | None = None) -> None:
-    """Forget what happened long ago, or what of it can be until ``ended`` is set."""
+    """Delete notices that are older than :data:`KEPT`; stop early if ``ended`` is set."""
     with engine.connect() as connection:
         names = connection.execute(select(workspace.c.id)).scalars().all()
 
@@ -149,7 +150,10 @@ def prune(engine: Engine, ended: threading.Event | None = None) -> None:
 
 
 def _forget(engine: Engine, before: float, ended: threading.Event, name: str) -> int:
-    """Forget what a workspace has of before then: some at a time, so that others can write."""
+    """Delete a workspace's notices from before the time ``before``; return how many.
+
+    It does so in small transactions with pauses, so that others can write.
+    """
     old = select_in(name, notice, notice.c.id).where(notice.c.found_at < before)
     old = old.order_by(notice.c.found_at).limit(_TOGETHER)
     forgotten = 0
@@ -206,9 +210,10 @@ def _notify(engine: Engine, sender: Sender, name: str, target_id: str, url: str)
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The first ``notices`` that a target is to be sent, and how many there are by kind.
+    """What a process may send to a target until ``ends_at``.
 
-    They were found up to ``found_until``; the claim ends at ``ends_at``.
+    ``notices`` are the first notices, which the message shows. ``counts`` is how many there are of
+    each kind. All were found at or before ``found_until``.
     """
 
     target: dict[str, Any]
@@ -219,25 +224,26 @@ class _Claim:
 
 
 def _claim(engine: Engine, name: str, target_id: str) -> _Claim | None:
-    """Claim what a target is to be sent.
+    """Claim the notices that are due to be sent to a target.
 
-    None if there is nothing to send, or another process has claimed it.
+    Return None if there is nothing to send, or if another process has claimed the target.
     """
     now = time.time()
     until = now - REST
-    # Read first: who writes keeps all others from it, and there may be millions to count.
+    # Count before the transaction that writes: there may be millions of notices, and SQLite takes
+    # one writer at a time.
     with engine.connect() as connection:
         row = connection.execute(
             select_in(name, table).where(table.c.id == target_id)
         ).mappings().first()  # fmt: skip
         if row is None or row["next_at"] > now:
-            return None  # it was removed, or another process was quicker
+            return None  # the target was removed, or another process was quicker
         due = (
             notice.c.found_at > row["told_until"],
             notice.c.found_at <= until,
             notice.c.kind.in_(row["kinds"]),
         )
-        # Only what is shown of them: a heartbeat may bring ten thousand.
+        # Read only the notices that the message shows: a heartbeat may cause ten thousand.
         first = select_in(name, notice).where(*due).order_by(notice.c.found_at, notice.c.id)
         notices = [{**one} for one in connection.execute(first.limit(MOST_LINES)).mappings()]
         if not notices:
@@ -247,7 +253,8 @@ def _claim(engine: Engine, name: str, target_id: str) -> _Claim | None:
         counted = sorted(connection.execute(of_kinds).all(), key=lambda one: (one[2], one[0]))
         counts = {kind: int(count) for kind, count, _ in counted}
     ends_at = time.time() + CLAIMED
-    # As it was read: else it was changed meanwhile, or another process was quicker.
+    # Claim the target only if it is as it was read: it may have been changed meanwhile, or another
+    # process may have been quicker.
     same = (table.c[key] == row[key] for key in ("next_at", "told_until", "changed_at"))
     mine = (table.c.workspace == name, table.c.id == target_id, *same)
     with writing(engine) as connection:

@@ -1,4 +1,4 @@
-"""The page of the notifications: their receivers, and the month's budget."""
+"""The page of the notifications: the targets that receive them, and the monthly budget."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def remove(target_id: str) -> ResponseReturnValue:
 @blueprint.post("/settings/notifications/<target_id>/test")
 @acting_as("owner")
 def test(target_id: str) -> ResponseReturnValue:
-    """Send a message to a target, now."""
+    """Send a test message to a target at once."""
     trials = services().trials
     with services().engine.connect() as connection:
         address = targets.address_of(connection, g.workspace, target_id)

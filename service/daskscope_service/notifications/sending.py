@@ -1,6 +1,6 @@
-"""Sends one message to one address, in a process with a time limit; and tests of targets.
+"""Sends one message to one address, in a process with a time limit; and sends test messages.
 
-It may take all of that time: not for threads that others wait for.
+Sending blocks the thread, for up to that time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from daskscope_service.db.sealing import Unreadable
 from daskscope_service.notifications.addresses import wrong_with
 from daskscope_service.notifications.delivery import Attempt, Message
 
-#: Seconds that sending a message takes at most, whatever the other side does; and what its process
-#: may take besides to start, on a machine that is busy.
+#: The time limit of a message in seconds, whatever the host does; and how long its process may take
+#: to start, on a busy machine.
 SECONDS = 15.0
 _START_SECONDS = 45.0
 
-#: Of the service's environment, what the process that sends needs, and none of its secrets.
+#: The variables that the sending process gets from the service's environment: it gets none of the
+#: service's secrets.
 _ENVIRONMENT = frozenset(
     (
         *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ"),
@@ -35,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 
 class NotSent(Exception):
-    """A message was not taken. The message of this says why, without the address."""
+    """A message was not sent. The error's text says why, without the address."""
 
 
 class Sender:
-    """Sends messages to hosts that are public, or in ``networks``. Threads may share it."""
+    """Sends messages to hosts that are public or in ``networks``. It is thread-safe."""
 
     def __init__(self, networks: Sequence[str]) -> None:
         self.networks = tuple(networks)
@@ -48,7 +49,7 @@ class Sender:
         self._closed = False
 
     def close(self) -> None:
-        """End what is under way: it counts as not sent."""
+        """Abort the messages that are being sent; they count as not sent. Refuse new ones."""
         with self._lock:
             self._closed = True
             for process in self._running:
@@ -91,7 +92,7 @@ class Sender:
         except ValueError:
             if self._closed:
                 raise NotSent("the service is stopping") from None
-            if process.returncode > 0:  # it ended by itself, and not by its time
+            if process.returncode > 0:  # it failed by itself; a signal at the time limit gives < 0
                 logger.error("a notification failed: %s", said[-2000:].decode(errors="replace"))
                 raise NotSent("the service could not send it; see its log") from None
             raise NotSent(f"it took longer than {SECONDS:.0f} s") from None
@@ -105,27 +106,28 @@ class Sender:
             if self._closed:
                 raise NotSent("the service is stopping")
             process = subprocess.Popen(
-                # Not from the folder that the service was started in.
+                # -P: import nothing from the folder in which the service was started.
                 [sys.executable, "-P", "-m", "daskscope_service.notifications.delivery"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is for the service, which then ends this
+                start_new_session=True,  # Ctrl-C reaches only the service, which ends this process
             )
             self._running.add(process)
         return process
 
 
 def unfit(wrong: str) -> str:
-    """Return why nothing is sent to an address that was taken once, and has this wrong with it."""
+    """Return the failure for a stored address that is not allowed any more because of ``wrong``."""
     return f"{wrong} Remove this target, and add it again with a valid address"
 
 
 def reason(outcome: Attempt) -> str:
-    """Return why a message was not taken: no more than who may send it may know.
+    """Return why a message was not sent, for the owners of the workspace.
 
-    Of a host in a network of the service's own, an owner is not to learn what listens there.
+    For a host in a private network this gives no details: owners must not be able to find out what
+    listens in the service's own networks.
     """
     if outcome["result"] == "unfit":
         return "the address is no longer valid"
@@ -144,11 +146,11 @@ def reason(outcome: Attempt) -> str:
 
 
 class Busy(Exception):
-    """Another trial is under way: of this workspace, or as many as may be of others."""
+    """Another test of this workspace is running, or too many tests of others are."""
 
 
 class Trials:
-    """Sends test messages by ``sender``. ``most``: how many requests may wait for one at once."""
+    """Sends test messages by ``sender``. At most ``most`` run at once: each blocks a request."""
 
     def __init__(self, sender: Sender, most: int) -> None:
         self._sender = sender
@@ -162,9 +164,9 @@ class Trials:
         Raises
         ------
         Busy
-            At once; nothing was sent.
+            Other tests are running. Nothing was sent.
         NotSent
-            It was not taken.
+            The message was not sent.
         """
         with self._lock:
             if workspace in self._under_way or len(self._under_way) >= self._most:

@@ -1,4 +1,4 @@
-"""The targets of a workspace: addresses, which are secrets, and the kinds they receive."""
+"""The targets of a workspace: secret addresses, and the kinds of notification that each gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskscope_service.notifications.sending import unfit
 from daskscope_service.notifications.wording import KINDS, Kind
 from daskscope_service.web.fields import Missing, Name, NameTaken, check
 
-#: Targets of one workspace.
+#: The most targets of one workspace.
 MOST_TARGETS = 20
 
 #: The kinds of notification that a target gets.
@@ -37,12 +37,15 @@ _SHOWN = ("id", "name", "kinds", "changed_at", "changed_by", "sent_at", "failed_
 
 
 class TooManyTargets(ValueError):
-    """The workspace has as many targets as it may."""
+    """The workspace has :data:`MOST_TARGETS` targets already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target with all but its address. Times are seconds since the epoch, UTC; None: never."""
+    """A target without its address. Times are seconds since the epoch, UTC; None: never.
+
+    ``failure`` is why nothing was sent the last time, None if the last message was sent.
+    """
 
     id: str
     name: str
@@ -56,7 +59,7 @@ class Target:
 
 
 def list_targets(connection: Connection, workspace: str) -> list[Target]:
-    """Return the targets of a workspace, by name."""
+    """Return the targets of a workspace, sorted by name."""
     query = select_in(workspace, table, *(table.c[name] for name in _SHOWN), table.c.address)
     found = []
     for row in connection.execute(query.order_by(table.c.name)).mappings():
@@ -64,13 +67,13 @@ def list_targets(connection: Connection, workspace: str) -> list[Target]:
         values["kinds"] = tuple(kind for kind in KINDS if kind in row["kinds"])
         wrong = wrong_with(row["address"])
         if wrong is not None and not isinstance(row["address"], Unreadable):
-            values["failure"] = unfit(wrong)  # it was kept before that was refused
+            values["failure"] = unfit(wrong)  # an earlier version accepted the address
         found.append(Target(**values, service=scheme_of(row["address"])))
     return found
 
 
 def address_of(connection: Connection, workspace: str, target_id: str) -> str:
-    """Return a target's address, which nobody may see. Raises Missing."""
+    """Return a target's address, which must never be shown. Raises Missing."""
     query = select_in(workspace, table, table.c.address).where(table.c.id == target_id)
     address: str | None = connection.execute(query).scalar()
     if address is None:
@@ -79,14 +82,16 @@ def address_of(connection: Connection, workspace: str, target_id: str) -> str:
 
 
 def add(change: Change, *, name: str, address: FitAddress, kinds: Collection[Kind] = KINDS) -> str:
-    """Store a target, which gets messages about what happens from now on; return its id.
+    """Store a target, which gets messages about events from now on; return its id.
 
     Raises
     ------
     Unfit
-        It has no name, or no kind of notification.
-    NameTaken, TooManyTargets
-        There are others already.
+        The name is not valid, or there is no kind of notification.
+    NameTaken
+        Another target has this name.
+    TooManyTargets
+        The workspace has :data:`MOST_TARGETS` targets already.
     """
     check(Name, name, "name", _NEEDS)
     check(Kinds, kinds, "kinds", _NEEDS)

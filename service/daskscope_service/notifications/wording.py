@@ -1,4 +1,4 @@
-"""The sentences of notifications, and the message made of many of them."""
+"""The sentences of notifications, and the messages that combine them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: Lines of one message; the others are counted.
+#: How many notices a message shows. It counts the others.
 MOST_LINES = 20
-#: Characters of one line: names and jobs are users' own, and a worker may be in many jobs.
+#: The most characters of one line: users choose the names, and a worker may be in many jobs.
 MOST_CHARACTERS = 500
 
-#: What chats read as a mention, which may call everyone, or as a link with a text of its own.
+#: What chat programs take for a mention, which may notify everyone, or for a link.
 _MARKUP = re.compile(r"(?<!\w)@(?=\S)|<(?=\S)|\](?=\()")
 
 
 def computation_failed(computation: Any, cluster: Any) -> str:
-    """Return the sentence about a computation that erred. Both are of a beat."""
+    """Return the sentence about a computation that erred. Both come from a heartbeat."""
     lasted = computation.stopped_at - computation.started_at
     done = tasks_done(
         tasks=computation.tasks,
@@ -49,7 +49,7 @@ def computation_failed(computation: Any, cluster: Any) -> str:
 
 
 def worker_lost(loss: Any, cluster: Any) -> str:
-    """Return the sentence about a worker that was lost. Both are of a beat."""
+    """Return the sentence about a worker that was lost. Both come from a heartbeat."""
     had = f", with {plural(loss.processing, 'task')} on it" if loss.processing else ""
     over = " as its job's time limit was reached"
     when = over if reached_time_limit(loss.deployment, loss.at) else ""
@@ -60,7 +60,7 @@ def worker_lost(loss: Any, cluster: Any) -> str:
 
 
 def _place(deployment: Mapping[str, str]) -> str:
-    """Return in which job or pod that was, where the worker said so."""
+    """Return the jobs and the pod of a worker in words, "" if the worker reported none."""
     found = [f"job {value}" for name, value in deployment.items() if name.endswith(".job.id")]
     if pod := deployment.get("k8s.pod.name"):
         found.append(f"pod {pod}")
@@ -68,7 +68,7 @@ def _place(deployment: Mapping[str, str]) -> str:
 
 
 def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:
-    """Return the sentence about a cluster that is not heard any more."""
+    """Return the sentence about a cluster that sent nothing for ``silence`` seconds."""
     return (
         f"{cluster['name']} of {cluster['user']} fell silent {duration(silence)} ago, without "
         "saying that it stopped."
@@ -76,7 +76,7 @@ def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:
 
 
 def finding(row: Mapping[str, Any]) -> str:
-    """Return the sentence about a cause that costs: a row of a finding, with its cluster's name."""
+    """Return the sentence about a finding. ``row`` also has its cluster's name and the cost."""
     cost = ""
     if row["cost"]:
         what = estimate([row["price_source"]])
@@ -89,7 +89,7 @@ def finding(row: Mapping[str, Any]) -> str:
 def budget_passed(
     spent: float, amount: float, currency: str, month: str, sources: Sequence[str]
 ) -> str:
-    """Return the sentence about a month's budget that is used up, by prices of ``sources``."""
+    """Return the sentence about a passed budget; ``sources`` are those of the prices."""
     return (
         f"The clusters of {month} have cost {money(spent, currency)}, an {estimate(sources)}: more "
         f"than the "
@@ -98,7 +98,7 @@ def budget_passed(
 
 
 def _line(sentence: str) -> str:
-    # A space without width parts what would be more than text.
+    # A zero-width space breaks what a chat program would take for markup.
     line = _MARKUP.sub("\\g<0>\N{ZERO WIDTH SPACE}", one_line(sentence))
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
@@ -106,21 +106,21 @@ def _line(sentence: str) -> str:
 def message(
     notices: Sequence[Mapping[str, Any]], counts: Mapping[str, int], workspace: str, url: str
 ) -> tuple[str, str]:
-    """Return title and text of one message about what happened.
+    """Return the title and the text of one message.
 
     Parameters
     ----------
     notices
-        The first notices, :data:`MOST_LINES` at most; each is shown with its link.
+        The first notices; at most :data:`MOST_LINES` are shown, each with its link.
     counts
-        How many there are of each kind, those that are not among ``notices`` too.
+        How many notices there are of each kind, including those that are not in ``notices``.
     url
-        Where users reach the service.
+        The service's address.
     """
     happened = ", ".join(
         kind if count == 1 else f"{number(count)} × {kind}" for kind, count in counts.items()
     )
-    # Names in a sentence are their users' own: none of them may add lines, such as a link.
+    # Users choose the names in a sentence. _line keeps a name from adding lines, such as a link.
     lines = [
         f"{_line(notice['sentence'])}\n{url}{notice['path']}" for notice in notices[:MOST_LINES]
     ]
