@@ -1,1 +1,1 @@
-"""The answers, as pure functions over rows."""
+"""What the service concludes from stored rows, as pure functions."""

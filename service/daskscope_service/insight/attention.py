@@ -16,21 +16,21 @@ from daskscope_service.insight.wording import (
     size,
 )
 
-#: Seconds of idleness after which it is shown.
+#: Seconds of idleness from which on a cluster should be looked at.
 IDLE_AFTER = 3600.0
-#: Seconds for which it is shown that a cluster fell silent, or lost workers.
+#: Seconds for which a cluster that fell silent, or lost workers, should be looked at.
 LOST_WITHIN = 86400.0
-#: Seconds for which a scheduler kept everyone waiting.
+#: Seconds of a blocked event loop from which on a scheduler should be looked at.
 LAG_AFTER = 1.0
-#: Packages that are named, of those that differ.
+#: The most packages with different versions that a sentence names.
 NAMED = 3
-#: How much of the memory is used, 0 to 1.
+#: Share of its workers' memory, 0 to 1, above which a cluster should be looked at.
 MEMORY_OVER = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why to look: ``word`` names the kind, ``sentence`` says it. The graver has less ``rank``."""
+    """Why to look at a cluster, as a ``word`` and a ``sentence``. The gravest has ``rank`` 0."""
 
     rank: int
     word: str
@@ -39,17 +39,17 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """A cluster with what there is to say of it, the gravest first."""
+    """A cluster and the reasons to look at it, the gravest first."""
 
     cluster: Readable
     reasons: tuple[Reason, ...]
 
 
 def concerns(clusters: Iterable[Readable], now: float) -> list[Concern]:
-    """Return those of ``clusters`` that should be looked at, the gravest first.
+    """Return the ``clusters`` that should be looked at, with the reasons, the gravest first.
 
-    They have the columns of their table, their verdict's ``status``, and ``losses``: how many
-    workers they lost in the last day.
+    Each cluster has the columns of its table, the ``status`` of its verdict, and ``losses``: how
+    many workers it lost in the last day.
     """
     found = [Concern(cluster, reasons(cluster, now)) for cluster in clusters]
     return sorted(
@@ -59,9 +59,9 @@ def concerns(clusters: Iterable[Readable], now: float) -> list[Concern]:
 
 
 def reasons(cluster: Readable, now: float) -> tuple[Reason, ...]:
-    """Return why ``cluster`` should be looked at, the gravest first; () where it need not be.
+    """Return why ``cluster`` should be looked at, the gravest reason first; () if there is none.
 
-    That of one that has stopped is what it left to look at: the workers that it lost.
+    After a cluster has stopped, the only reason left is that it lost workers.
     """
     if cluster["status"] in ("stopped", "ended"):
         lost = _losses(cluster)

@@ -1,4 +1,4 @@
-"""Many profiles as one: a tree of calls, and the lines of code by the time spent in them."""
+"""Merges profiles into one tree of calls, and finds the lines of code that took the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from daskscope.protocol import ProfileLine
 
-#: Whose code a file is.
+#: Who wrote the code of a file: the user, Dask, another library, or Python itself.
 Origin = Literal["yours", "dask", "library", "python"]
 
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+)")
@@ -30,7 +30,7 @@ _FILES_THAT_WAIT = re.compile(
     r"|[/\\](urllib3|requests|httpx|aiohttp|botocore|s3fs|gcsfs|adlfs|fsspec|psycopg\w*)[/\\]"
 )
 
-#: What each line of a profile has.
+#: The keys that each line of a profile must have.
 _OF_LINE = frozenset(field.name for field in fields(ProfileLine))
 
 #: A row of the table ``profile``.
@@ -39,9 +39,10 @@ Profile = Mapping[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A function, called from where it stands in the tree; its callees are counted with it.
+    """A node of the tree: a function and its caller, with all that it called in turn.
 
-    ``line`` is the one that it was seen in most. ``seconds`` is an estimate, ``samples`` is not.
+    ``samples`` counts those of the function and its callees; ``seconds`` estimates their time.
+    ``line`` is the line with the most samples in one profile, and ``heaviest`` their number.
     """
 
     function: str
@@ -53,13 +54,13 @@ class Call:
     below: dict[tuple[str, str], Call] = field(default_factory=dict)
 
     def matches(self, text: str) -> bool:
-        """Return whether ``text``, in lower case, is in its function's or its file's name."""
+        """Return whether ``text``, in lower case, is part of the function's or the file's name."""
         return text in self.function.lower() or text in self.file.lower()
 
 
 @dataclass(slots=True)
 class CodeLine:
-    """A line of code: how long it was run itself, and with all that it called."""
+    """A line of code. ``self_samples`` and ``self_seconds`` leave out what the line called."""
 
     file: str
     function: str
@@ -73,11 +74,11 @@ class CodeLine:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The calls of all ``profiles``, below one that stands for all threads.
+    """All ``profiles`` as one tree. Its root, ``top``, stands for all threads.
 
-    ``calls`` has, for each profile, the call that each node of it became; ``weights`` how many
-    seconds a sample of it stands for. ``unsampled`` are the seconds of tasks that no sample was of,
-    as far as the profiles say so; None where none does.
+    For each profile, ``calls`` holds the call that each of its nodes became, and ``weights`` the
+    seconds that one sample stands for. ``unsampled`` is the seconds of tasks of which no sample
+    was taken, summed over the profiles that report it; None if no profile does.
     """
 
     top: Call
@@ -88,14 +89,14 @@ class Merged:
 
     @property
     def unsampled_share(self) -> float:
-        """How much of the tasks' time no sample was of."""
+        """The share of the tasks' time, 0 to 1, of which no sample was taken."""
         if not self.unsampled:
             return 0.0
         return self.unsampled / (self.unsampled + self.top.seconds)
 
 
 def fits(profile: Profile) -> bool:
-    """Return whether the columns of ``profile`` fit each other, so that it can be merged."""
+    """Return whether the columns of ``profile`` form a tree, so that :func:`merge` can read it."""
     parent, line, samples = profile["parent"], profile["line"], profile["samples"]
     return (
         len(parent) == len(line) == len(samples)
@@ -107,7 +108,10 @@ def fits(profile: Profile) -> bool:
 
 
 def merge(profiles: Sequence[Profile]) -> Merged:
-    """Return valid ``profiles`` as one tree. Equal functions below equal callers are one."""
+    """Merge ``profiles`` into one tree, in which a function is one call below each caller.
+
+    All must pass :func:`fits`.
+    """
     top = Call("all threads at work", "")
     all_calls: list[list[Call]] = []
     weights: list[float] = []
@@ -136,7 +140,10 @@ def merge(profiles: Sequence[Profile]) -> Merged:
 
 
 def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
-    """Return the lines seen in ``within`` and what it called. A line that recurs counts once."""
+    """Return the lines seen in ``within`` and what it called.
+
+    A sample counts once for a line, even if the line stands several times in its stack.
+    """
     found: dict[tuple[str, str, int], CodeLine] = {}
     everywhere = within is merged.top
     each = zip(merged.profiles, merged.calls, merged.weights, strict=True)
@@ -147,7 +154,7 @@ def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
                 itself[parent] -= samples
         totals, selfs = [0] * len(profile["lines"]), [0] * len(profile["lines"])
         bits = [1 << number for number in range(len(profile["lines"]))]
-        # Of each node the lines above it and its own, as bits; 0 where it is not within.
+        # For each node: its line and those of its callers, as bits; 0 if it is not in ``within``.
         above: list[int] = []
         nodes = zip(
             profile["parent"], profile["line"], profile["samples"], itself, calls, strict=True
@@ -179,15 +186,18 @@ def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
 
 
 def address_of(above: str, call: Call) -> str:
-    """Return what identifies ``call`` in a tree: ``above`` is its caller's."""
+    """Return the address of ``call`` in a tree, a short hash. ``above`` is its caller's address."""
     content = f"{above}\0{call.function}\0{call.file}".encode(errors="replace")
     return hashlib.blake2b(content, digest_size=6).hexdigest()
 
 
 def path_to(top: Call, address: str) -> list[tuple[str, Call]]:
-    """Return the calls from below ``top`` to the one at ``address``; none where it is not there."""
-    # Each knows the one above it: thousands of calls may lie below each other, and a list of all
-    # above for each of them would take hundreds of megabytes.
+    """Return the calls from below ``top`` to the one at ``address``, with their addresses.
+
+    Return [] if the tree has no such address.
+    """
+    # Each step refers to the one before it: a stack may be thousands of calls deep, and a list of
+    # all callers for each call would take hundreds of megabytes.
     stack: list[_Step] = [_Step(address_of("", call), call, None) for call in top.below.values()]
     while stack:
         step = stack.pop()
@@ -201,14 +211,14 @@ def path_to(top: Call, address: str) -> list[tuple[str, Call]]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A call on the way to another one, and the step before it."""
+    """A call on the way to another one, and the step to its caller."""
 
     address: str
     call: Call
     before: _Step | None
 
     def path(self) -> list[tuple[str, Call]]:
-        """Return all steps to this one."""
+        """Return the addresses and calls of all steps up to this one, the outermost first."""
         found: list[tuple[str, Call]] = []
         step: _Step | None = self
         while step is not None:
@@ -218,7 +228,7 @@ class _Step:
 
 
 def seconds_matching(call: Call, text: str) -> float:
-    """Return the seconds in ``call`` of functions that match, with all that those called."""
+    """Return the seconds in ``call`` of functions that match ``text``, including their callees."""
     stack, seconds = [call], 0.0
     while stack:
         one = stack.pop()
@@ -231,7 +241,7 @@ def seconds_matching(call: Call, text: str) -> float:
 
 
 def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
-    """Return the seconds in ``call`` by the code that ran itself, not by its callers."""
+    """Return the seconds in ``call`` by whose code ran, without the time of its callees."""
     found: dict[Origin, float] = {"yours": 0.0, "library": 0.0, "dask": 0.0, "python": 0.0}
     stack = [call]
     while stack:
@@ -245,7 +255,7 @@ def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
 
 @functools.lru_cache(maxsize=4096)
 def origin_of(file: str) -> Origin:
-    """Return whose code ``file`` is, as far as its path shows."""
+    """Return who wrote the code of ``file``, as far as its path shows."""
     path = file.replace("\\", "/")
     if package := _PACKAGES.search(path):
         return "dask" if package[1] in _DASK else "library"
@@ -259,7 +269,7 @@ def _nodes(profile: Profile) -> Iterator[tuple[int, int, int]]:
 
 
 def waits(line: CodeLine) -> bool | None:
-    """Return whether ``line`` waits; None where its text was not sent and its file does not say."""
+    """Return whether ``line`` waits; None if its text is needed to know that and was not sent."""
     if _FILES_THAT_WAIT.search(line.file):
         return True
     return None if line.text is None else bool(_CALLS_THAT_WAIT.search(line.text))

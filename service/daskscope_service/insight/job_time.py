@@ -1,7 +1,7 @@
-"""Whether a worker left as the time limit of its job was reached.
+"""Finds whether a worker left because its batch job reached the time limit.
 
-A cluster manager ends a job without a word to its processes. What a worker knows is when its job
-would end at the latest, where the manager says so (SLURM from 23.02 on).
+A cluster manager ends a job without telling its processes why. Some managers (SLURM since 23.02)
+tell a worker in advance when its job will end at the latest.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
-#: A worker that leaves so many seconds before its job's end left with it: clocks differ a little.
+#: Seconds before the end of its job in which a worker also left with it: clocks differ a little.
 _BEFORE = 5.0
 
 
 def reached_time_limit(deployment: Mapping[str, str], left_at: float) -> bool:
-    """Return whether a worker left at or after the end of its job, in epoch seconds.
+    """Return whether a worker left at or after the end of its job.
 
-    ``deployment`` is what the worker reported of where it ran, whatever it may hold.
+    ``deployment`` is what the worker reported about where it ran, unchecked. ``left_at`` is in
+    seconds since the Unix epoch.
     """
     return left_at >= _end(deployment.get("slurm.job.end", "")) - _BEFORE
 

@@ -1,4 +1,4 @@
-"""What a cluster did while it was up, in words: what it ran, whom it lost, and what that cost."""
+"""Says what a cluster did while it was up: what it ran, how many workers it lost, its cost."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from daskscope_service.db.readable import Readable
 from daskscope_service.insight.wording import money, number, plural
 
-# What computations came to that did not finish, by the status that the cluster reported last.
+# The word for computations that did not finish, by the status that the cluster reported last.
 _CAME_TO = {"erred": "failed", "cancelled": "cancelled", "running": "unfinished"}
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """``computations`` counts them by their own status, ``lost`` the workers that left
-    unexpectedly.
+    """Counts of what happened on a cluster.
+
+    ``computations`` counts them by the status that the cluster reported last; ``lost`` counts the
+    workers that left unexpectedly.
     """
 
     computations: Mapping[str, int] = field(default_factory=dict)
@@ -23,9 +25,9 @@ class Lifetime:
 
 
 def what_it_did(cluster: Readable, life: Lifetime, *, with_cost: bool) -> str:
-    """Return the end of a sentence that begins "it": ``ran 3 computations (1 failed)``.
+    """Return what follows "it" in a sentence: ``ran 3 computations (1 failed)``.
 
-    ``with_cost`` adds what the cluster cost, where there are prices.
+    ``with_cost`` adds what the cluster cost, if it has prices.
     """
     parts = [_ran(life)]
     if life.lost:

@@ -10,7 +10,7 @@ from msgspec import structs
 from daskscope_service.insight.views import ExceptionGroup, RecentGroup
 from daskscope_service.insight.wording import number, plural
 
-#: What went wrong, and what it is called: one, many.
+#: The words for each kind of incident besides exceptions: singular and plural.
 _WORDS = {
     "computation failed": ("computation failed", "computations failed"),
     "worker lost": ("worker was lost", "workers were lost"),
@@ -20,7 +20,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """``groups`` of failures with ``new`` in each; ``sentence`` is "" where nothing went wrong."""
+    """Recent ``groups`` of failures; ``sentence`` counts all incidents, "" if there were none."""
 
     groups: list[RecentGroup]
     sentence: str
@@ -32,10 +32,10 @@ def news(
     since: float,
     counts: Mapping[str, int],
 ) -> News:
-    """Return the failures since a time, those that were never seen before first.
+    """Return the failures since ``since``; those that were never seen before come first.
 
-    ``known`` are the fingerprints that were seen before ``since``; ``counts`` says how often each
-    other thing went wrong.
+    ``known`` are the fingerprints that were seen before ``since``; ``counts`` holds the number of
+    incidents of each other kind.
     """
     shown = [
         RecentGroup.of(

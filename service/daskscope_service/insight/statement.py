@@ -8,8 +8,9 @@ import tokenize
 from collections.abc import Mapping
 from typing import Any
 
-#: Characters of code beyond which a statement is looked for among fewer lines, and lines around it
-#: that these are, on each side. Python's tokenizer takes a second for some lines of 20,000.
+#: The most characters of code that are searched for a statement, and how many lines on each side of
+#: the given line are tried if the code is longer. Python's tokenizer takes a second for some lines
+#: of 20,000 characters.
 _MOST_TEXT, _AROUND = 2_000, (20, 6)
 
 _OPENS, _CLOSES = "([{", ")]}"
@@ -18,10 +19,10 @@ _NO_SPACE_BEFORE = (*_CLOSES, ".", ",")
 
 
 def statement_at(lines: list[str], place: int) -> str:
-    """Return the statement that holds ``lines[place]``, or that line alone where none is found.
+    """Return the statement that contains ``lines[place]``, or only that line if none is found.
 
-    Of a compound statement, such as a loop, that is its head. Code is cut out of files, so it may
-    begin or end anywhere.
+    For a compound statement, such as a loop, return its first line. ``lines`` are a part of a file
+    and may begin or end within a statement.
     """
     line = lines[place].strip()
     if _stands_alone(lines, place):
@@ -36,9 +37,9 @@ def statement_at(lines: list[str], place: int) -> str:
 
 
 def statement_in(source: Mapping[str, Any], line: int) -> str | None:
-    """Return the statement at a ``line`` of a file, of which ``source`` is stored code.
+    """Return the statement at ``line`` of a file. ``source`` is the stored part of that file.
 
-    None where that code cannot be read, or does not reach that line.
+    Return None if the code cannot be decrypted, or does not include that line.
     """
     if source["text"] is None:
         return None
@@ -61,7 +62,10 @@ def _stands_alone(lines: list[str], place: int) -> bool:
 
 
 def _rows(text: str, row: int) -> tuple[int, int] | None:
-    """Return the first and the last row, from 1, of the statement that ``row`` belongs to."""
+    """Return the first and last row of the statement that contains ``row``; None if none is found.
+
+    Rows count from 1.
+    """
     first: int | None = None
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -74,7 +78,7 @@ def _rows(text: str, row: int) -> tuple[int, int] | None:
                     return first, token.start[0]
                 first = None
     except (tokenize.TokenError, SyntaxError):
-        pass  # it is cut where a statement is not at its end, or is no Python
+        pass  # the text ends within a statement, or is not Python
     return None
 
 

@@ -1,4 +1,4 @@
-"""Tasks that no worker can run: how many waited to the end, and what they ask for."""
+"""Tasks that no worker can run: how many waited to the end, and what they require."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from daskscope_service.insight.wording import plural
 
-#: Things that tasks ask for which a sentence names.
+#: The most requirements of tasks that a sentence names.
 _MOST_ASKS = 3
 
 
@@ -19,11 +19,12 @@ def left_waiting(
     seconds: float,
     silent: bool,
 ) -> int:
-    """Return how many tasks of a computation that was cancelled or lost waited until then.
+    """Return how many tasks still waited for a worker when their computation was cancelled or lost.
 
-    ``left`` are its tasks that are not done. A cluster that fell ``silent`` said so in its last
-    beat. Otherwise it had such tasks for most of the ``seconds`` that it took: of a shorter time,
-    ``waited``, nobody knows whether it was the last one.
+    ``left`` is the number of tasks that are not done. If the cluster fell ``silent``, ``states`` of
+    its last beat counts them. Otherwise the computation must have had such tasks (``waited``
+    seconds) for at least half of its ``seconds``: nobody knows whether a shorter wait was at the
+    end. ``asks`` then counts them.
     """
     if silent and (stuck := states.get("no-worker", 0)):
         return min(stuck, max(left, 0))
@@ -37,14 +38,16 @@ def in_words(stuck: int, asks: Mapping[str, int], *, past: bool = False) -> str:
     wait, them = ("waits", "it") if stuck == 1 else ("wait", "them")
     if past:
         wait = "waited"
-    # They are counted for good: where there are others, it is unknown what these ask for.
+    # ``asks`` counts all such tasks there ever were: if it counts others too, nobody knows what
+    # these require.
     words = most_asked(asks) if sum(asks.values()) == stuck else []
     for_what = f" ({', or '.join(words)})" if words else ""
     return f"{plural(stuck, 'task')} {wait} for a worker that may run {them}{for_what}"
 
 
 def most_asked(asks: Mapping[str, int]) -> list[str]:
-    """Return what most tasks ask for that no worker can run, a few of it: names of resources, and
-    of workers and hosts.
+    """Return what most of the tasks that no worker can run require, at most :data:`_MOST_ASKS`.
+
+    These are names of resources, workers and hosts.
     """
     return sorted(asks, key=lambda one: (-asks[one], one))[:_MOST_ASKS]

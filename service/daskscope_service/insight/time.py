@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from daskscope_service.db.readable import Readable
 
-#: The wire's activities in the order of the bar. Those that are not here come last, by name.
-#: ``compute`` is of task groups, whose time is not split into parts; it holds what follows it here.
+#: Labels of the activities that clusters report, in the order of the bar. Others follow, by name.
+#: ``compute`` is reported for task groups: it is not split, and includes the two that follow it.
 ACTIVITIES: Mapping[str, str] = {
     "compute": "computing",
     "thread-cpu": "computing on a CPU",
@@ -36,7 +36,7 @@ ACTIVITIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ActivityShare:
-    """One activity. ``start`` and ``share`` are fractions of the whole, 0 to 1."""
+    """A part of the bar. ``start`` and ``share`` are fractions of all seconds, 0 to 1."""
 
     activity: str
     label: str
@@ -46,7 +46,7 @@ class ActivityShare:
 
 
 def time_parts(seconds: Mapping[str, float]) -> list[ActivityShare]:
-    """Return the activities with any time, in the bar's order. Empty where none was measured."""
+    """Return the activities that took any time, in the order of the bar; [] if none did."""
     whole = sum(value for value in seconds.values() if value > 0)
     order = [name for name in ACTIVITIES if name in seconds]
     order += sorted(seconds.keys() - ACTIVITIES.keys())
@@ -62,7 +62,7 @@ def time_parts(seconds: Mapping[str, float]) -> list[ActivityShare]:
 
 
 def all_together(rows: Iterable[Readable]) -> dict[str, float]:
-    """Return the seconds of a cluster's threads by activity, over the prefixes in ``rows``."""
+    """Return the thread-seconds by activity, summed over the task prefixes in ``rows``."""
     whole: Counter[str] = Counter()
     for row in rows:
         whole.update(row["seconds"])
@@ -70,6 +70,6 @@ def all_together(rows: Iterable[Readable]) -> dict[str, float]:
 
 
 def seconds_of(seconds: Mapping[str, float], *activities: str) -> float | None:
-    """Return the seconds of ``activities`` together, or None where none of them was measured."""
+    """Return the sum of the seconds of ``activities``, or None if none of them was measured."""
     measured = [seconds[name] for name in activities if name in seconds]
     return sum(measured) if measured else None

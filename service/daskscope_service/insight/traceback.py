@@ -1,4 +1,4 @@
-"""The frames of a traceback in Python's own format."""
+"""Finds the frames of users' own code in a traceback that Python formatted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import pairwise
 from daskscope_service.insight.flame import origin_of
 
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
-#: Between the tracebacks of an exception and of what led to it; the last is the exception's own.
+#: Separates the tracebacks of a chain of exceptions; the last one is that of the final exception.
 _LED_TO = re.compile(r"^(?:The above exception was|During handling of the above)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a call was made. ``source`` is the line of code, "" where it is not known."""
+    """Where a call was made. ``source`` is the line of code, "" if it is not known."""
 
     file: str
     line: int
@@ -24,9 +24,9 @@ class Frame:
 
 
 def own_frames(traceback: str) -> list[Frame]:
-    """Return the frames that are users' own code, the innermost first; [] if all are, or none is.
+    """Return the frames of users' own code, the innermost first; [] if all frames are, or none is.
 
-    Of an exception that another one led to, they are its own.
+    In a chain of exceptions, only the frames of the final one count.
     """
     lines = _LED_TO.split(traceback)[-1].splitlines()
     found = []
@@ -35,7 +35,7 @@ def own_frames(traceback: str) -> list[Frame]:
         if match := _FRAME.fullmatch(line):
             frames += 1
             if origin_of(match["file"]) == "yours":
-                # Below it is the line of code, unless it was left out; carets are below that.
+                # The line of code follows, unless it was left out; a line of carets may come next.
                 is_code = following.startswith("    ") and following.strip(" ^~")
                 source = following.strip() if is_code else ""
                 found.append(Frame(match["file"], int(match["line"]), match["function"], source))

@@ -1,6 +1,6 @@
-"""What became of a cluster and of a computation: a word and a sentence.
+"""Finds what became of a cluster or a computation: one word and one sentence.
 
-``lost`` follows from silence, so only the service can know it. A row is a mapping with the columns
+``lost`` follows from silence, so only the service can find it. A row is a mapping with the columns
 of its table; ``now`` is the service's clock, in seconds since the Unix epoch.
 """
 
@@ -14,13 +14,13 @@ from daskscope_service.insight import stuck
 from daskscope_service.insight.progress import done_of, results_lost, results_missing
 from daskscope_service.insight.wording import duration, number, plural
 
-#: The first of the signs of work in ``protocol.Status.busy_by``: the usual one.
+#: The usual entry of ``protocol.Status.busy_by``.
 TASKS_RUN = "tasks are running"
 
-#: A cluster is silent after at least this many beats that did not come.
+#: A cluster is silent only after it has missed this many beats.
 MISSED_BEATS = 3
 
-# What ``held_by`` counts, the word for one of it, and what there is to say of it.
+# The kinds that ``held_by`` counts, the word for one of each, and what follows the word.
 _HELD = (
     ("running", "task", " running"),
     ("processing", "task", " assigned to a worker"),
@@ -35,14 +35,14 @@ _HELD = (
 )
 
 
-#: How a cluster went, by its status.
+#: How a cluster ended, by its status.
 _WENT = {"lost": "fell silent", "ended": "ended without a word", "stopped": "stopped"}
 
-# What became of results that tasks needed and that were not there: a worker that held them left, or
-# the scheduler had let them go and they were asked for again.
+# Added if results that tasks needed were gone: the worker that held them left, or the scheduler
+# released them before they were requested again.
 _RUN_AGAIN = ", so that their tasks run again"
 
-#: The columns of a cluster that verdicts are made of.
+#: The columns of a cluster that verdicts read.
 OF_VERDICT = (
     *("started_at", "stopped_at", "status_at", "last_seen_at", "interval", "idle_seconds"),
     *("held_by", "busy_by", "workers", "may_end"),
@@ -51,10 +51,10 @@ OF_VERDICT = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``status`` is one word; ``sentence`` says it in full, ready for a page.
+    """What became of a cluster or a computation, as one word and as a sentence for pages.
 
-    ``silence`` is for how long a cluster that runs, or that of a computation that does, has missed
-    its beats, in seconds.
+    ``silence`` is for how many seconds a running cluster, or the cluster of a running computation,
+    has not reported; 0 as long as it misses no more than :data:`MISSED_BEATS`.
     """
 
     status: str
@@ -63,8 +63,10 @@ class Verdict:
 
 
 def cluster_verdict(cluster: Readable, now: float, silent_after: float) -> Verdict:
-    """Return ``running``, ``stopped``, or ``lost``: silent without having stopped; or ``ended``, as
-    it is with one that went with its client's process and had no work to do.
+    """Return whether a cluster is ``running``, ``stopped``, ``lost`` or ``ended``.
+
+    It is ``lost`` if it fell silent without having stopped; but ``ended`` if it ran in its client's
+    process and had no work to do, so that it probably ended together with that process.
     """
     lasted = duration(cluster_seconds(cluster))
     if cluster["stopped_at"] is not None:
@@ -92,7 +94,7 @@ def cluster_verdict(cluster: Readable, now: float, silent_after: float) -> Verdi
 
 
 def _doing(cluster: Readable) -> str:
-    """Return in words what a cluster that runs was at when it last reported."""
+    """Return in words what a running cluster was doing when it last reported."""
     held = cluster["held_by"]
     if cluster["idle_seconds"] is not None:
         what = kept_for(held)
@@ -113,44 +115,44 @@ def _doing(cluster: Readable) -> str:
 
 
 def past_tasks(cluster: Readable) -> bool:
-    """Return whether a cluster is at work though none of Dask's tasks runs."""
+    """Return whether a cluster is at work though no Dask task runs."""
     return bool(cluster["busy_by"]) and TASKS_RUN not in cluster["busy_by"]
 
 
 def busy_by(cluster: Readable) -> str:
-    """Return in words what a cluster is at; empty where nothing is known."""
+    """Return in words what a cluster is doing; "" if nothing is known."""
     return "; ".join(cluster["busy_by"] or ())
 
 
 def kept_for(held_by: Mapping[str, int]) -> str:
-    """Return in words what there is to keep a cluster for, as ``protocol.Status.held_by`` counts.
+    """Return in words what keeps a cluster: the counts of ``protocol.Status.held_by``.
 
-    Empty where there is nothing.
+    Return "" if nothing does.
     """
     counts = dict(held_by)
-    # Those with a thread are among those that workers were given.
+    # "processing" includes the tasks that are running.
     counts["processing"] = max(counts.get("processing", 0) - counts.get("running", 0), 0)
     parts = [plural(counts[kind], thing) + how for kind, thing, how in _HELD if counts.get(kind)]
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1] if parts else ""]))
 
 
 def cluster_seconds(cluster: Readable) -> float:
-    """Return how long the cluster was up, as far as is known, in seconds of its own clock."""
+    """Return for how many seconds of its own clock the cluster was up, as far as is known."""
     started_at: float = cluster["started_at"]
     return max(0.0, last_known(cluster) - started_at)
 
 
 def last_known(cluster: Readable) -> float:
-    """Return up to when the cluster is known, by its own clock."""
+    """Return when the cluster stopped or else last reported, by its own clock."""
     at: float = cluster["status_at"] if cluster["stopped_at"] is None else cluster["stopped_at"]
     return at
 
 
 def computation_verdict(computation: Readable, cluster: Verdict, seconds: float) -> Verdict:
-    """Return the computation's own status, or ``lost`` where its cluster went away under it.
+    """Return the status that the cluster reported, or ``lost`` if the cluster went away before.
 
-    What becomes of its cluster and its results once it has ended changes nothing about that: the
-    sentence says it. ``seconds`` is how long it ran, as far as is known.
+    What happens to the cluster and the results after the computation has ended does not change the
+    status; the sentence mentions it. ``seconds`` is how long it ran, as far as is known.
     """
     tasks, done = computation["tasks"], done_of(computation)
     lasted = duration(seconds)
@@ -169,7 +171,7 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
         sentence = f"{number(done)} of {plural(tasks, 'task')} done after {lasted}: {waiting}."
     elif status == "running":
         share = f" ({done / tasks:.0%})" if tasks else ""
-        # All have ended, and for a moment a loop may submit more.
+        # If all tasks have ended, it runs for a moment longer: a loop may submit more.
         how_long = f", running for {lasted}" if computation["ended_at"] is None else f" in {lasted}"
         beside = f"; {waiting}" if waiting else ""
         sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}{how_long}{beside}."
@@ -215,23 +217,26 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
 
 
 def computation_status(computation: Readable, cluster: Verdict) -> str:
-    """Return the status of :func:`computation_verdict`."""
+    """Return the status that :func:`computation_verdict` gives."""
     status: str = computation["status"]
     if status != "running" or cluster.status == "running":
         return status
     tasks = computation["tasks"]
-    # If all are done, it waited for a loop to go on when it was last heard.
+    # If all tasks were done at the last beat, it only waited in case a loop submitted more.
     return "finished" if tasks and done_of(computation) >= tasks else "lost"
 
 
 def waits(computation: Readable) -> str:
-    """Return in words which tasks of a computation that runs wait for a worker; "" for none."""
+    """Return in words how many tasks of a running computation wait for a worker; "" for none."""
     waiting = computation["states"].get("no-worker", 0)
     return stuck.in_words(waiting, computation["asks"]) if waiting else ""
 
 
 def waited(computation: Readable, done: int, seconds: float, *, silent: bool = False) -> str:
-    """Return the same of one that was cancelled or lost: see :func:`stuck.left_waiting`."""
+    """Return in words how many tasks of a cancelled or lost computation waited to the end.
+
+    Return "" for none. See :func:`stuck.left_waiting`.
+    """
     asks = computation["asks"]
     waiting = stuck.left_waiting(
         computation["tasks"] - done, computation["states"], asks,
@@ -241,17 +246,20 @@ def waited(computation: Readable, done: int, seconds: float, *, silent: bool = F
 
 
 def has_not_reported(silence: float) -> str:
-    """Return in words for how long a computation's cluster has been silent; "" if it is not."""
+    """Return in words for how long a computation's cluster has not reported; "" if it has."""
     return f"its cluster has not reported for {duration(silence)}" if silence else ""
 
 
 def only_waited(status: str, *, erred: int, blamed: int) -> bool:
-    """Return whether a computation erred though none of its own tasks did."""
+    """Return whether a computation erred only because it needed a task that failed elsewhere."""
     return status == "erred" and bool(blamed) and not erred
 
 
 def waited_for_failed(blamed: int, tasks: int | None, blames: Mapping[str, str]) -> str:
-    """Return in words how many (of so many ``tasks``) never ran, and which one they needed."""
+    """Return in words how many tasks never ran because one that they needed failed, and which.
+
+    ``tasks`` is the number of all tasks, or None to leave it out.
+    """
     of = plural(blamed, "task") if tasks is None else f"{number(blamed)} of {plural(tasks, 'task')}"
     what = ", ".join(sorted(set(blames.values())))
     need = "needs" if blamed == 1 else "need"
@@ -259,7 +267,7 @@ def waited_for_failed(blamed: int, tasks: int | None, blames: Mapping[str, str])
 
 
 def computation_seconds(computation: Readable, cluster: Readable) -> float:
-    """Return how long it ran, as far as is known, in seconds of its cluster's clock."""
+    """Return for how many seconds of its cluster's clock it ran, as far as is known."""
     started_at: float = computation["started_at"]
     stopped_at: float | None = computation["stopped_at"]
     until = stopped_at
@@ -271,9 +279,9 @@ def computation_seconds(computation: Readable, cluster: Readable) -> float:
 
 
 def why_running(cluster: Readable) -> str:
-    """Return why a cluster that runs has not stopped, in sentences.
+    """Return in sentences why a running cluster has not stopped.
 
-    It has the columns of its table. Idle policies have sentences of their own.
+    ``cluster`` has the columns of its table. Idle policies are explained elsewhere.
     """
     held = kept_for(cluster["held_by"] or {})
     idle, timeout = cluster["idle_seconds"], cluster["idle_timeout"]

@@ -1,7 +1,6 @@
-"""Rows as pages, the API and CSV show them: made once, and never changed.
+"""The immutable rows that pages, the API and CSV files show.
 
-Their fields are those of the rows that are stored, what the service knows beside, and what
-:mod:`daskscope_service.queries` makes of both.
+They have the fields of stored rows, and those that :mod:`daskscope_service.queries` adds.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from daskscope_service.db.row_values import Row
 
 
 class JudgedCluster(ListedClusterRow, frozen=True):
-    """A cluster with its verdict, and with its prices or those that hold in its workspace."""
+    """A cluster with its verdict, and with its own prices or else those of its workspace."""
 
     status: str
     sentence: str
@@ -29,7 +28,7 @@ class ClusterInQuestion(JudgedCluster, frozen=True):
 
 
 class ListedCluster(JudgedCluster, frozen=True):
-    """A cluster in a list of many: with how much happened on it, and what is named first of it."""
+    """A cluster in a list, with its numbers of computations and failures, and its first finding."""
 
     computations: int
     failures: int
@@ -37,12 +36,12 @@ class ListedCluster(JudgedCluster, frozen=True):
 
     @property
     def idle_share(self) -> float | None:
-        """The share of the threads' time in which they were idle."""
+        """The share of the threads' time, 0 to 1, in which they were idle."""
         return idle_share(self.worker_seconds)
 
 
 class ClusterView(ClusterRow, frozen=True):
-    """A cluster with all that is known of it."""
+    """A cluster with all its columns, its verdict, counts, and first finding."""
 
     status: str
     sentence: str
@@ -54,11 +53,11 @@ class ClusterView(ClusterRow, frozen=True):
 
 
 class ComputationView(ComputationRow, frozen=True):
-    """A computation with its verdict, its name, its code, and the finding that is named first.
+    """A computation with its verdict, its title, its code, and its first finding (``cause``).
 
-    ``status`` is ``lost`` where its cluster went away under it. ``call`` is the statement that set
-    it going, None where it is not known; ``title`` is what a person recognises it by, "" where
-    there is nothing.
+    ``status`` is ``lost`` if its cluster went away while it ran. ``call`` is the statement that
+    started it, None if that is not known. ``title`` is a name by which people recognise it, "" if
+    nothing is known of it.
     """
 
     cluster_name: str
@@ -74,9 +73,9 @@ class ComputationView(ComputationRow, frozen=True):
 class ComputationDetail(ComputationView, frozen=True):
     """A computation with its task groups, its failures, and the code in its ``frames``.
 
-    Each of ``frames`` has ``text``, ``first_line`` and ``cut`` of its code: None where it was not
-    sent; and ``unreadable`` where it cannot be decrypted. Of very many task groups or failures only
-    some are there: ``more_task_groups`` and ``more_failures`` say so.
+    Each frame has ``text``, ``first_line`` and ``cut`` of its code, None if the code was not sent,
+    and ``unreadable`` if it cannot be decrypted. ``more_task_groups`` and ``more_failures`` say
+    whether some were left out because there are very many.
     """
 
     task_groups: list[Item]
@@ -89,8 +88,8 @@ class JobRun(Row, frozen=True):
     """A computation as a run of its job.
 
     ``thread_seconds`` are those of all workers while it ran, ``task_seconds`` those that its tasks
-    took; ``cost`` is in ``currency``, by the prices of ``price_source``. Where runs are compared,
-    it has its ``frames`` and, as ``on``, the row of its cluster; else both are None.
+    took. ``cost`` is in ``currency``, at the prices of ``price_source``. ``frames``, and ``on``,
+    which is the row of its cluster, are there only for comparisons; else both are None.
     """
 
     cluster: str
@@ -128,7 +127,7 @@ class JobRun(Row, frozen=True):
 
 
 class JobView(Row, frozen=True):
-    """A job as it was last summed up, with the title, the user and the status of its newest run.
+    """A job as it was last summarised, with the title, the user and the status of its newest run.
 
     ``user`` and ``status`` are None if that run was removed a moment ago.
     """
@@ -154,7 +153,7 @@ class JobView(Row, frozen=True):
 
 
 class JobDetail(JobView, frozen=True):
-    """A job with its newest runs, oldest first, which it is summed up from."""
+    """A job with its newest runs, the oldest of them first. Its summary is made from these runs."""
 
     passed: int
     sentence: str
@@ -166,9 +165,10 @@ class JobDetail(JobView, frozen=True):
 
 
 class ShutdownView(Row, frozen=True):
-    """A shutdown with its status. What a request has is None where the cluster decided by itself.
+    """A shutdown with its status. Fields of a request are None if the cluster decided by itself.
 
-    ``detail`` is the cluster's answer, sent at ``answered_at``; ``open``: it can be called off.
+    ``detail`` is the cluster's answer, sent at ``answered_at``. ``open`` says whether the request
+    can still be called off.
     """
 
     id: str
@@ -195,7 +195,7 @@ class ShutdownView(Row, frozen=True):
 class ExceptionGroup(Row, frozen=True):
     """Equal failures of all clusters, with the texts of the last one.
 
-    ``unreadable`` says by column why what is None cannot be decrypted.
+    If a column cannot be decrypted, it is None, and ``unreadable`` holds the reason.
     """
 
     fingerprint: str
@@ -212,7 +212,7 @@ class ExceptionGroup(Row, frozen=True):
 
 
 class RecentGroup(ExceptionGroup, frozen=True):
-    """A group on the overview. ``new``: it was never seen before the time that is shown."""
+    """A group on the overview. It is ``new`` if it was never seen before the period shown."""
 
     new: bool
 
@@ -234,12 +234,13 @@ class ExceptionDetail(Row, frozen=True):
 
 
 class UsageOfUser(Row, frozen=True):
-    """The usage and cost of a user's clusters with the same prices, in the period of a number.
+    """The usage and cost of a user's clusters that have the same prices, in one period.
 
-    Threads' time is in ``thread_seconds`` and, for threads without a task, ``idle_seconds``.
-    ``gib_seconds`` of memory and ``gpu_seconds`` are None if the plugins were too old to report
-    them. Costs are in the currency of ``prices``, which ``price_source`` has set: "cluster",
-    "workspace" or "list". All of these are None without prices.
+    ``period`` is the number of the period. ``thread_seconds`` is the time of all threads, and
+    ``idle_seconds`` that of threads without a task. ``gib_seconds`` of memory and ``gpu_seconds``
+    are None if the plugins were too old to report them. Costs are in the currency of ``prices``;
+    ``price_source`` says who set these: "cluster", "workspace" or "list". Prices, costs and
+    ``price_source`` are None if there are no prices.
     """
 
     gib_seconds: float | None
@@ -286,7 +287,7 @@ class ListedFinding(Row, frozen=True):
 
 
 class MuteInForce(Row, frozen=True):
-    """A mute of findings of a rule, of a computation or, if that is None, of all on a cluster."""
+    """A mute of a rule's findings: of one computation or, if that is None, of a whole cluster."""
 
     id: str
     rule: str
@@ -299,6 +300,6 @@ class MuteInForce(Row, frozen=True):
 
 
 def idle_share(worker_seconds: Mapping[str, float]) -> float | None:
-    """Return the share of ``idle`` in all threads' time; None where there was none."""
+    """Return the share of ``idle`` in all threads' time, 0 to 1; None if there was no such time."""
     whole = sum(worker_seconds.values())
     return worker_seconds.get("idle", 0.0) / whole if whole else None

@@ -11,14 +11,14 @@ from daskscope.protocol import MAX_COUNT
 
 
 def file_name(path: str) -> str:
-    """Return the last part of a path, of whichever system it is."""
+    """Return the last part of a path of any operating system."""
     return ntpath.basename(path)
 
 
 def number(value: float) -> str:
     """Return a count with thousands separated: ``12,345``.
 
-    Databases add up no more than :data:`MAX_COUNT` to the last digit.
+    The databases do not add up more than :data:`MAX_COUNT` exactly.
     """
     if value > MAX_COUNT:
         return f"more than {MAX_COUNT:,}"
@@ -57,9 +57,9 @@ def money(amount: float, currency: str) -> str:
 
 
 def estimate(sources: Iterable[str | None]) -> str:
-    """Return the words for costs whose prices come from ``sources``; None is a cost without one.
+    """Return what to call costs whose prices come from ``sources``; None has no prices.
 
-    daskscope reads no bills, so each is an ``estimate``: at list prices, if nobody has set any.
+    daskscope reads no bills, so each cost is an ``estimate``: at list prices if nobody set others.
     """
     found = {source for source in sources if source is not None}
     if "list" not in found:
@@ -68,14 +68,14 @@ def estimate(sources: Iterable[str | None]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of 1 as ``42 %``, which no line is broken within."""
+    """Return a share, 0 to 1, as ``42 %``, with a no-break space."""
     if 0 < share < 0.005:
         return "< 1\N{NO-BREAK SPACE}%"
     return f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
 
 
 def hours(seconds: float) -> str:
-    """Return ``seconds`` in hours: ``1,234 h``, ``3.5 h``; ``0 h`` only for none."""
+    """Return ``seconds`` in hours: ``1,234 h``, ``3.5 h``; ``0 h`` only for zero seconds."""
     value = seconds / 3600
     if 0 < value < 0.05:
         return "< 0.1 h"
@@ -88,7 +88,7 @@ def plural(value: int, thing: str) -> str:
 
 
 def against(now: float, before: float) -> str:
-    """Return how ``now`` compares with the ``before``: ``12 % more than``, ``about as much as``."""
+    """Return how ``now`` compares with ``before``: ``12 % more than``, ``about as much as``."""
     if before <= 0:
         return "nothing"
     change = now / before - 1
@@ -100,7 +100,7 @@ def against(now: float, before: float) -> str:
 
 
 def in_currencies(amounts: Mapping[str, float]) -> str:
-    """Return ``12.30 USD and 4.00 EUR``, the largest first."""
+    """Return ``12.30 USD and 4.00 EUR``, the largest amount first."""
     return " and ".join(
         money(amount, currency)
         for currency, amount in sorted(amounts.items(), key=lambda one: (-one[1], one[0]))
