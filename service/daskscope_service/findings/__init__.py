@@ -1,1 +1,1 @@
-"""Findings, made in the background and stored, so that lists of them need no work."""
+"""Findings: made and stored in the background, so that lists only have to read them."""

@@ -1,4 +1,4 @@
-"""What stands out: stored findings as a list, and all there is to say about one subject."""
+"""``/api/v1/findings``: the list of stored findings, and the explanation of one subject."""
 
 from __future__ import annotations
 

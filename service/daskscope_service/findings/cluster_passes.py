@@ -1,4 +1,7 @@
-"""Judges clusters: each workspace's in passes, of which a round makes a part."""
+"""Makes the findings of clusters, in one pass over the clusters of each workspace after another.
+
+A pass may take several rounds, because the clusters of one workspace get only some seconds a round.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,25 @@ from daskscope_service.telemetry.store import SeriesStore
 
 logger = logging.getLogger(__name__)
 
-#: Clusters that are judged, and written, together.
+#: Clusters that are judged and stored together.
 _TOGETHER = 20
-#: Seconds that a round takes for the clusters of one workspace, about: others have some, too.
+#: Seconds, about, for the clusters of one workspace in a round: other workspaces have a turn, too.
 _SECONDS = 10.0
-#: Seconds after which what is stored of a running cluster is renewed though only numbers changed,
-#: and a silent one is judged again.
+#: Seconds after which findings of a running cluster are stored again though only their numbers
+#: changed, and after which a silent cluster is judged again.
 _RENEWED = 600.0
-#: Seconds by which a scheduler's clock may be behind.
+#: Seconds by which a scheduler's clock may be behind the service's.
 _CLOCKS = 600.0
-#: Clusters silent for longer than this are not looked at any more.
+#: Clusters that have been silent for more seconds than this are not judged again.
 _GONE = 86_400.0
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One that goes on: when it began, since when clusters have stopped or fallen silent, whether
-    it also judges those that were silent before, and the last one judged.
+    """A pass that has not ended.
+
+    It judges running clusters and those that stopped or fell silent after ``since``, and, if
+    ``with_silent``, those that were silent before. ``reached`` is the id of the last one judged.
     """
 
     began: float
@@ -49,7 +54,10 @@ class _Pass:
 
 
 class ClusterPasses:
-    """``go_on`` is called after some have been judged, with the seconds that this took."""
+    """Judges the clusters of each workspace, a part of a pass in each round.
+
+    ``go_on`` is called after some clusters were judged, with the seconds that this took.
+    """
 
     def __init__(
         self,
@@ -62,20 +70,22 @@ class ClusterPasses:
         self._store = store
         self._silent_after = silent_after
         self._go_on = go_on
-        # By workspace, of those whose last round was cut short; and when their last pass that has
-        # ended began, and the last one that judged silent clusters, too.
+        # By workspace: the pass that has not ended, when the last pass that has ended began, and
+        # when the last one with silent clusters began.
         self._passes: dict[str, _Pass] = {}
         self._ended: dict[str, float] = {}
         self._with_silent: dict[str, float] = {}
 
     def begin_anew(self, name: str) -> None:
-        """Have all clusters of a workspace judged, those that stopped long ago, too."""
+        """Start a new pass over all clusters of a workspace, even those that stopped long ago."""
         self._passes[name] = _Pass(0.0, 0.0, with_silent=True)
 
     def round(self, name: str, now: float, before: float) -> tuple[int, bool]:
-        """Judge clusters of a workspace for some seconds: those that are up, and those that stopped
-        since the last pass, or since ``before`` where this process has made none. Return how many
-        that were, and whether the pass has ended.
+        """Judge clusters of a workspace for some seconds; go on with a pass that has not ended.
+
+        These are the clusters that are up, and those that stopped since the last pass began, or
+        since ``before`` if this process has ended no pass. Return how many were judged, and whether
+        the pass has ended.
         """
         going = self._passes.get(name)
         if going is None:
@@ -86,7 +96,7 @@ class ClusterPasses:
         while judged < len(rows) and monotonic() < until:
             began = monotonic()
             some = rows[judged : judged + _TOGETHER]
-            # Whatever becomes of them: others have their turn.
+            # Set even if judging fails: then the others have their turn.
             going.reached = some[-1].id
             together_or_alone(
                 some,
@@ -110,7 +120,7 @@ class ClusterPasses:
 
     def _rows(self, name: str, now: float, going: _Pass) -> list[Any]:
         seen_at = cluster.c.last_seen_at
-        # Nothing more arrives from a silent cluster: most passes need not look at it.
+        # Nothing new arrives from a silent cluster, so most passes skip it.
         was_heard = or_(
             seen_at > going.since - self._silent_after,
             seen_at > going.since - MISSED_BEATS * cluster.c.interval,
@@ -153,7 +163,7 @@ def _stored(connection: Connection, name: str, ids: Iterable[str]) -> dict[str, 
     return found
 
 
-#: What a stored finding of a running cluster is compared by: its numbers change with each beat.
+#: Findings of a running cluster are equal if these are: their numbers change with each beat.
 _SAME = ("rule", "severity", "suppressed_by")
 
 

@@ -2,7 +2,7 @@
 
 The writer marks a computation as due with each row that arrives (``judge_at``). When the prices or
 thresholds of a workspace change, all its findings are made again, because they contain costs and
-depend on thresholds. Of all processes that share a database, one at a time does this work.
+depend on thresholds. If several processes share a database, one at a time does this work.
 """
 
 from __future__ import annotations
@@ -27,36 +27,38 @@ from daskscope_service.telemetry.store import SeriesStore
 
 logger = logging.getLogger(__name__)
 
-#: What findings follow from beside rows of clusters.
+#: The tables of settings that findings depend on.
 _SETTINGS = (price, threshold)
-#: The work of the lease.
+#: The name of the lease.
 WORK = "findings"
 
-#: Seconds between two looks at what is due, and at clusters; of a computation that runs.
+#: Seconds between two rounds; between two rounds that judge clusters, too; and between two
+#: judgements of a running computation.
 ROUND_SECONDS = 5.0
 _CLUSTER_SECONDS = _RUNNING_SECONDS = 60.0
 
-#: Computations of a workspace that are judged in one round, and that are written together.
+#: The most computations of a workspace that are judged in one round, and that are stored together.
 _AT_ONCE, _TOGETHER = 200, 20
-#: While heartbeats are being written, each second of judging is followed by so many without, at
-#: most: both need the interpreter, and what is concluded can wait.
+#: While heartbeats wait to be written, each second of judging is followed by a pause of at most so
+#: many seconds: both need the interpreter, and findings can wait. Then the seconds between two
+#: looks at whether the writer is still busy.
 _PAUSE, _LOOK_AGAIN = 3.0, 0.05
-#: Seconds that a round takes for the computations of one workspace, about: others have some, too.
+#: Seconds, about, for computations of one workspace in a round: other workspaces have a turn, too.
 _SECONDS = 2.0
-#: Seconds until a computation is looked at again of which no findings could be made.
+#: Seconds after which a computation is judged again if that failed.
 _FAILED_AGAIN = 600.0
-#: When those that are made anew are due.
+#: ``judge_at`` of computations whose findings are to be made again.
 _ANEW = 0.0
 #: Computations that are marked in one transaction.
 _MARKED_TOGETHER = 1000
-#: Beats after the end of a computation until all of its measurements have arrived.
+#: Beats after the end of a computation within which its last measurements arrive.
 _SETTLES = 3
 
 
 class Evaluator:
-    """Makes the findings of all workspaces, a round at a time.
+    """Makes the findings of all workspaces, in rounds.
 
-    ``writer_is_busy`` returns whether requests wait for what they sent to be stored.
+    ``writer_is_busy`` returns whether requests wait until the writer has stored what they sent.
     """
 
     def __init__(
@@ -72,17 +74,17 @@ class Evaluator:
         self._writer_is_busy = writer_is_busy
         self._lease = Lease(engine, WORK)
         self._clusters_at = 0.0
-        # By workspace: when the prices changed by which its clusters are judged.
+        # By workspace: when the prices or thresholds by which it is judged were changed.
         self._repricing: dict[str, float | None] = {}
         self._passes = ClusterPasses(engine, store, silent_after, self._let_others_go_on)
 
     def round(self) -> int:
-        """Judge what is due, and return how much that was."""
+        """Judge the computations and clusters that are due; return how many they were."""
         now = time.time()
-        # Also after a clock that was ahead.
+        # Also true if the clock was ahead and has been set back.
         of_clusters = not 0 <= now - self._clusters_at < _CLUSTER_SECONDS
         with self._engine.connect() as connection:
-            # By one statement: there may be hundreds of workspaces, and most have nothing due.
+            # In one statement: there may be hundreds of workspaces, most of them with nothing due.
             any_due = exists(_due(workspace.c.id, now))
             due = list(connection.execute(select(workspace.c.id).where(any_due)).scalars())
             names = (
@@ -94,7 +96,7 @@ class Evaluator:
         try:
             try:
                 judged = in_each(due, lambda name: self._computations(name, now))
-            except SomeFailed as error:  # which keeps no cluster from being judged
+            except SomeFailed as error:  # clusters are judged all the same
                 judged, failed = 0, error
             if of_clusters:
                 judged += self._clusters(names, now)
@@ -125,7 +127,7 @@ class Evaluator:
 
     def _computations(self, name: str, now: float) -> int:
         with self._engine.connect() as connection:
-            # Those that are only to be made anew come last: there may be a million of them.
+            # Those whose findings are only made again come last: there may be a million of them.
             by_time = _due(name, now).order_by(computation.c.judge_at)
             fresh = by_time.where(computation.c.judge_at > _ANEW).limit(_AT_ONCE)
             rows = [*connection.execute(fresh)]
@@ -162,7 +164,7 @@ class Evaluator:
                 _judged_at(connection, name, row, next_at)
 
     def _judged(self, scope: Scope, row: Any) -> tuple[list[Item], float | None]:
-        """Return the findings of a computation, and when to look at it again: None for never."""
+        """Return the findings of a computation, and when to judge it again: None for never."""
         found = evidence.of_computation(scope, self._store, row.cluster, row.id)
         if found is None or found.run is None:
             return [], None
@@ -181,7 +183,7 @@ class Evaluator:
         return as_rows(judge(found), user, run.started_at, scope.now), next_at
 
     def _repriced(self) -> dict[str, float]:
-        """Return the workspaces whose prices or thresholds have changed, and when the last did."""
+        """Return when prices or thresholds last changed, by workspace, where findings are due."""
         found: dict[str, float] = {}
         with self._engine.connect() as connection:
             for table in _SETTINGS:
@@ -191,7 +193,7 @@ class Evaluator:
         return found
 
     def _priced(self, name: str, changed_at: float) -> None:
-        """Note that all clusters of a workspace were judged by what had changed until then."""
+        """Store that all clusters of a workspace were judged with the changes up to that time."""
         with writing(self._engine) as connection:
             for table in _SETTINGS:
                 connection.execute(
@@ -201,7 +203,7 @@ class Evaluator:
                 )
 
     def _let_others_go_on(self, seconds: float) -> None:
-        """Pause after so many ``seconds`` of judging, for as long as the writer has work."""
+        """After ``seconds`` of judging, pause while the writer has work, for a limited time."""
         self._lease.renew()
         until = time.monotonic() + _PAUSE * seconds
         while self._writer_is_busy() and time.monotonic() < until:
@@ -209,7 +211,10 @@ class Evaluator:
 
 
 def _judged_at(connection: Connection, name: str, row: Any, next_at: float | None) -> None:
-    """Note when to look at a computation again, unless more of it came meanwhile: it is due."""
+    """Store when to judge a computation again.
+
+    If more of it has arrived meanwhile, ``judge_at`` stays: the writer has set it.
+    """
     connection.execute(
         update(computation)
         .where(computation.c.workspace == name)
@@ -220,13 +225,13 @@ def _judged_at(connection: Connection, name: str, row: Any, next_at: float | Non
 
 
 def _due(name: Any, now: float) -> Select[Any]:
-    """Return a SELECT of what is due in one workspace: of the key and ``seq`` of computations."""
+    """Return a SELECT of the key and ``seq`` of the computations that are due in one workspace."""
     columns = [computation.c[key] for key in ("cluster", "id", "seq")]
     return select_in(name, computation, *columns).where(computation.c.judge_at <= now)
 
 
 def mark_all(engine: Engine, name: str) -> int:
-    """Have all findings of a workspace made anew; return of how many computations."""
+    """Have all findings of a workspace made again; return the number of its computations."""
     marked = _mark(engine, name)
     Lease(engine, WORK).forget()
     return marked

@@ -1,4 +1,4 @@
-"""The page that asks for how long a finding is to be muted, and why; and what its button does."""
+"""The page on which users mute a finding, with a reason and an end, and what its buttons do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daskscope_service.web.forms import said
 
 blueprint = Blueprint("mute", __name__)
 
-#: Days that can be chosen, the first beforehand.
+#: Days that can be chosen. The first is the default.
 _DAYS = (7, 1, 30, 90, 365)
 _DAY = 86400.0
 
@@ -28,14 +28,14 @@ _DAY = 86400.0
 @blueprint.get("/clusters/<cluster_id>/mute")
 @acting_as("member")
 def of_cluster(cluster_id: str) -> ResponseReturnValue:
-    """Ask how to mute a finding of a cluster."""
+    """Show the form that mutes a finding of a cluster."""
     return _question(cluster_id, "")
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/mute")
 @acting_as("member")
 def of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
-    """Ask how to mute a finding of a computation."""
+    """Show the form that mutes a finding of a computation."""
     return _question(cluster_id, computation_id)
 
 
@@ -49,7 +49,7 @@ def mute_cluster(cluster_id: str) -> ResponseReturnValue:
 @blueprint.post("/clusters/<cluster_id>/computations/<computation_id>/mute")
 @acting_as("member")
 def mute_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
-    """Mute a finding of a computation, or of all on its cluster."""
+    """Mute a finding of a computation, or of its whole cluster."""
     return _mute(cluster_id, computation_id)
 
 

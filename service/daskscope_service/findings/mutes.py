@@ -1,4 +1,4 @@
-"""Mute a finding of one rule, with a reason and an end; and hear of it again."""
+"""Mutes findings of one rule until a time, with a reason, and ends mutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daskscope_service.db.schema import mute as table
 from daskscope_service.findings.rule_parameter import RULE_NAMES
 from daskscope_service.web.fields import Missing, Name, Unfit, check
 
-#: The most that there may be in a workspace, and for how long one may hold.
+#: The most mutes of a workspace, and the longest time of one in seconds.
 MOST = 1_000
 _LONGEST = 366 * 86400.0
 
@@ -31,9 +31,9 @@ class TooManyMutes(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NewMute:
-    """A wish to see findings of ``rule`` folded until a time, and why.
+    """A mute that a user asks for: pages fold findings of ``rule`` ``until`` a time.
 
-    Those of the ``computation``, or with "" of the ``cluster`` and all computations on it.
+    It covers the ``computation`` or, if that is "", the ``cluster`` and all computations on it.
     """
 
     rule: str
@@ -44,16 +44,16 @@ class NewMute:
 
 
 def mute(change: Change, wish: NewMute) -> str:
-    """Store what is wished for, in place of the same one of before; return its id.
+    """Store a mute, in place of one of the same rule and subject; return its id.
 
     Raises
     ------
     Unfit
-        It has no reason, no rule that there is, or an end that is past or too far away.
+        It has no reason, an unknown rule, or an end that is past or too far away.
     Missing
         There is no such cluster, or no such computation on it.
     TooManyMutes
-        There are :data:`MOST`.
+        The workspace has :data:`MOST` mutes.
     """
     if wish.rule not in RULE_NAMES:
         raise Unfit("rule", f"There is no rule {wish.rule!r}.")
@@ -88,7 +88,7 @@ def mute(change: Change, wish: NewMute) -> str:
 
 
 def unmute(change: Change, id: str) -> NewMute:
-    """Remove a mute, and return what it was. Raises Missing."""
+    """Remove a mute and return it. Raises Missing."""
     names = ("rule", "cluster", "computation", "reason", "until")
     query = select_in(change.workspace, table, *(table.c[name] for name in names))
     row = change.connection.execute(query.where(table.c.id == id)).first()

@@ -1,4 +1,4 @@
-"""Thresholds that a workspace sets for itself: its findings are then made anew."""
+"""Sets the thresholds of a workspace. All its findings are then made again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BY_NAME = {one.name: one for one in TABLE}
 
 
 def set_thresholds(change: Change, own: Mapping[str, float]) -> None:
-    """Store ``own`` in place of those that the workspace had; without any, it has the defaults.
+    """Store ``own`` in place of the workspace's thresholds. Those left out are the defaults.
 
     Raises
     ------
     Unfit
-        There is no threshold of that name, or its value is out of bounds.
+        There is no threshold of a given name, or its value is out of bounds.
     """
     for name, value in own.items():
         one = _BY_NAME.get(name)
@@ -49,7 +49,7 @@ def set_thresholds(change: Change, own: Mapping[str, float]) -> None:
 
 
 def change_thresholds(change: Change, changes: Mapping[str, float | None]) -> None:
-    """Store the values of ``changes`` beside those that the workspace has: None is the default.
+    """Change some of the workspace's thresholds: None sets one to its default.
 
     Raises Unfit as :func:`set_thresholds` does.
     """

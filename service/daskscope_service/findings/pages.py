@@ -1,4 +1,4 @@
-"""What stands out in a workspace: what causes cost together, and each finding, newest first."""
+"""The page of findings of a workspace: what each cause cost, and all findings, newest first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from daskscope_service.web.parameters import ROWS_SHOWN, one_of, optional, selec
 
 blueprint = Blueprint("findings_page", __name__)
 
-#: How long ago the work began at most, by the word in the address; the first where it is not said.
+#: How many seconds ago the work began at most, by the value of ``within``. The default is first.
 WITHIN = {"week": 7 * 86400.0, "day": 86400.0, "month": 30 * 86400.0}
 
 _OURS = ("rule", "severity", "within")
@@ -38,7 +38,7 @@ _CSV = make_columns(
 @blueprint.get("/findings")
 @signed_in
 def findings() -> ResponseReturnValue:
-    """Show what causes cost together, and the findings that fit."""
+    """Show what each cause cost, and the findings that the address asks for."""
     if tidy := tidied():
         return redirect(tidy)
     which = _asked_for()
@@ -64,7 +64,7 @@ def findings() -> ResponseReturnValue:
 @blueprint.get("/findings.csv")
 @signed_in
 def findings_csv() -> ResponseReturnValue:
-    """Answer with the findings that fit as CSV."""
+    """Answer with the findings that the address asks for, as CSV."""
     return csv_list(_CSV, _found, _asked_for(), "findings")
 
 

@@ -1,4 +1,4 @@
-"""The parameter of lists that names a rule: only what has a finding of it."""
+"""The parameter of lists that names a rule: the list then has only items with its finding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from flask import request
 from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.web.parameters import Parameter, one_of
 
-#: The rules that there are, in the order in which causes are named.
+#: The names of all rules, in the order in which causes are named.
 RULE_NAMES = tuple(rule.name for rule in RULES)
 
 FINDING = Parameter(
@@ -18,9 +18,9 @@ FINDING = Parameter(
 
 
 def asked_rule(name: str = FINDING.name) -> str | None:
-    """Return the rule that the request's parameter names, or None where it is not given.
+    """Return the rule that the request's parameter names, or None if it is not given.
 
-    Pages show names with spaces: they are names, too.
+    Spaces count as hyphens, because pages show the names with spaces.
     """
     asked = request.args.get(name)
     if asked is None:

@@ -1,4 +1,4 @@
-"""The rows that findings are stored as."""
+"""Converts findings to rows of their table, and stores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from daskscope_service.insight.findings.rules import Judgement
 
 
 def as_rows(judgement: Judgement, user: str, at: float, now: float) -> list[Item]:
-    """Return the findings of ``user``'s cluster or computation, which began ``at``, as rows."""
+    """Return the findings of ``user``'s cluster or computation, which began ``at``, as rows.
+
+    ``now`` is when they were made.
+    """
     return [_row(one, place, user, at, now) for place, one in enumerate(judgement.findings)]
 
 
@@ -32,7 +35,7 @@ def _row(one: Finding, place: int, user: str, at: float, now: float) -> Item:
 def store_findings(
     connection: Connection, name: str, of_cluster: str, id: str, items: list[Item]
 ) -> None:
-    """Store findings in place of those that a cluster, or the computation ``id`` on it, had."""
+    """Replace the findings of the computation ``id``, or of the cluster itself if ``id`` is ""."""
     connection.execute(
         delete(finding)
         .where(finding.c.workspace == name, finding.c.cluster == of_cluster)

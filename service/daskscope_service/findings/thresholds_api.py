@@ -1,4 +1,4 @@
-"""``/api/v1/thresholds``: from which numbers on something is a finding."""
+"""``/api/v1/thresholds``: the numbers from which on something is a finding."""
 
 from __future__ import annotations
 

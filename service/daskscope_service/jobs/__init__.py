@@ -1,1 +1,1 @@
-"""Jobs: runs of the same work, found and summed up in the background, compared when asked."""
+"""Jobs, the same work run again and again: found and summarised in the background."""

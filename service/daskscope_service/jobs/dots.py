@@ -1,4 +1,4 @@
-"""Runs of a job as dots over time: places in per cent of the drawing, out of numbers alone."""
+"""Places the runs of a job as dots over time, in per cent of the drawing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from daskscope_service.db.scope import Item
 from daskscope_service.insight.views import JobDetail
 from daskscope_service.insight.wording import duration, money, size
 
-#: What may be shown of runs: the field, its words, and its unit.
+#: What the drawing can show of runs: by field, its label and its unit.
 MEASURES: dict[str, tuple[str, str]] = {
     "duration": ("Time", "s"),
     "task_seconds": ("Time in tasks", "s"),
@@ -20,13 +20,13 @@ MEASURES: dict[str, tuple[str, str]] = {
     "spilled_bytes": ("Spilled", "By"),
 }
 
-#: Room at each end, in per cent, so that no dot is cut.
+#: Margin on the left and right, in per cent, so that no dot is cut.
 _SIDE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A run. ``kind`` is passed, failed or running; ``words`` say what it is."""
+    """A run. ``kind`` is passed, failed or running; ``words`` describe it."""
 
     x: float
     y: float
@@ -37,7 +37,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What runs usually took between two changes."""
+    """The usual time of runs between two changes."""
 
     since: float
     until: float
@@ -46,7 +46,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """Where something differs from the run before: versions, code."""
+    """A run that differs from the one before, such as in versions or code."""
 
     x: float
     words: str
@@ -55,7 +55,7 @@ class RunMark:
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """The drawing. ``top`` and ``half`` say what two heights are, ``sentence`` what is shown."""
+    """The drawing. ``top`` and ``half`` label two heights; ``sentence`` says what it shows."""
 
     dots: list[Dot]
     levels: list[Level]
@@ -68,7 +68,7 @@ class Dots:
 
 
 def dots(job: JobDetail, measure: str) -> Dots | None:
-    """Return how the runs of a job are drawn, None where none of them has that measured."""
+    """Return the drawing of a job's runs, or None if ``measure`` is known for no run."""
     runs = [run for run in job.run_list if run[measure] is not None]
     if not runs:
         return None

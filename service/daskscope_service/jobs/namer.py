@@ -1,7 +1,7 @@
-"""Finds which job each computation is a run of, and sums jobs up: in the background.
+"""Finds in the background which job each computation is a run of, and summarises the jobs.
 
-A heartbeat names a computation before its code and its groups have arrived; ``job_due_at`` says
-when to look. Of all processes that share a database, one at a time looks.
+A computation is stored before its code and its task groups have arrived; ``job_due_at`` says when
+to look for its job. If several processes share a database, one at a time does this work.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from daskscope_service.queries.statements import statements_at
 
 logger = logging.getLogger(__name__)
 
-#: The work of the lease.
+#: The name of the lease.
 WORK = "jobs"
-#: Seconds between two looks at what is due.
+#: Seconds between two rounds.
 ROUND_SECONDS = 5.0
 
-#: Computations of a workspace that are looked at together, jobs that are summed up in one round.
+#: Computations of a workspace that are read together; the most jobs summarised in one round.
 _TOGETHER, _SUMMED = 20, 50
-#: Calls of a computation that say which job it is a run of, the innermost.
+#: The most calls, the innermost, by which a computation's job is found.
 _MOST_CALLS = 20
-#: Runs of a job that are judged anew when it changed, the newest.
+#: How many of the newest runs of a job are judged again when the job has changed.
 _JUDGED = 20
-#: Seconds of one round after which the rest waits for the next.
+#: Seconds of a round for one workspace after which the rest waits for the next round.
 _MOST_SECONDS = 4.0
-#: Seconds until code that was not there is looked for again, and for how long it may yet arrive.
+#: Seconds until missing code is looked for again, and for how many seconds it may still arrive.
 _AGAIN, _ARRIVES = 10.0, 60.0
-#: Seconds of a month, over which costs are summed up, and after which to do that anew.
+#: Seconds of a month, over which costs are summed up; seconds after which that is done again.
 MONTH, _DAY = 30 * 86_400.0, 86_400.0
-#: Digits of an id: 64 bits, for the jobs of one workspace.
+#: Hexadecimal digits of a job's id: 64 bits suffice for the jobs of one workspace.
 _DIGITS = 16
 
 
-#: What is read of a computation to find its job.
+#: The columns of a computation that are read to find its job.
 _OF_COMPUTATION = (
     *("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans"),
     *("annotations", "job"),
@@ -76,7 +76,7 @@ _OF_COMPUTATION = (
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A computation with what is known of it; ``waits_for_code``: some of it may yet arrive."""
+    """A computation with its traits. ``waits_for_code``: some of its code has not arrived."""
 
     row: Item
     traits: Traits
@@ -85,7 +85,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Of which job a computation is a run, None for none yet, and when to look again."""
+    """The job of a computation, None if it has none yet, and when to look again."""
 
     row: Item
     identity: Identity | None
@@ -94,7 +94,7 @@ class _Found:
 
 
 class Namer:
-    """Does the work for all workspaces, a round at a time."""
+    """Finds and summarises the jobs of all workspaces, in rounds."""
 
     def __init__(self, engine: Engine, silent_after: float) -> None:
         self._engine = engine
@@ -105,10 +105,10 @@ class Namer:
             self._keyed = hasher(connection)
 
     def round(self) -> int:
-        """Look at what is due, and return how much that was."""
+        """Process the computations and jobs that are due; return how many they were."""
         now = time.time()
         with self._engine.connect() as connection:
-            # By one statement: there may be hundreds of workspaces, and most have nothing due.
+            # In one statement: there may be hundreds of workspaces, most of them with nothing due.
             any_due = exists(_due(workspace.c.id, now)) | exists(_to_sum(workspace.c.id, now))
             due = list(connection.execute(select(workspace.c.id).where(any_due)).scalars())
         if not due or not self._lease.take():
@@ -128,13 +128,13 @@ class Namer:
         return done + self._summed(name, now)
 
     def _named(self, name: str, now: float) -> int:
-        """Find the jobs of some computations; return how many were looked at."""
-        # New ones before those of earlier versions, of which there may be a million.
+        """Find the jobs of some computations that are due; return how many these were."""
+        # New computations come before those that earlier versions stored: there may be a million.
         query = _due(name, now).order_by(computation.c.job_due_at.desc()).limit(_TOGETHER)
         with self._engine.connect() as connection:
             keys = [(row[0], row[1]) for row in connection.execute(query)]
         for _, rows in read_in_parts(keys, lambda some: self._rows(name, some, now)):
-            if rows:  # else they were just removed
+            if rows:  # else the computations were just removed
                 together_or_alone(
                     rows,
                     lambda some: self._name(name, some, now),
@@ -148,7 +148,7 @@ class Namer:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
             rows = scope.items(among(scope.select(computation, *columns), key, keys))
-        # They may be large.
+        # Only some frames are kept in memory: they may be large.
         return [row | {"frames": (row["frames"] or [])[-_MOST_CALLS:]} for row in rows]
 
     def _failed(self, name: str, row: Item, error: str) -> None:
@@ -161,7 +161,7 @@ class Namer:
             connection.execute(
                 update(computation)
                 .where(*this, computation.c.id == row["id"])
-                .values(job_due_at=None)  # its end, or more of it, makes it due
+                .values(job_due_at=None)  # due again once it ends or more of it arrives
             )
 
     def _name(self, name: str, rows: Sequence[Item], now: float) -> None:
@@ -191,7 +191,7 @@ class Namer:
                 .where(computation.c.workspace == name)
                 .where(computation.c.cluster == bindparam("of_cluster"))
                 .where(computation.c.id == bindparam("of_id"))
-                # One that ended meanwhile is due.
+                # If it has ended meanwhile, it is due again already.
                 .where(computation.c.status == bindparam("of_status"))
                 .values(job=bindparam("now_job"), job_due_at=bindparam("next_at")),
                 changed,
@@ -210,16 +210,16 @@ class Namer:
         if one.waits_for_code and abs(now - since) < _ARRIVES:
             return _Found(row, None, None, now + _AGAIN)
         if not ended and (one.waits_for_code or needs_groups(traits)):
-            return _Found(row, None, None, None)  # its end makes it due
+            return _Found(row, None, None, None)  # due again once it ends
         identity = identity_of(traits)
         return _Found(row, identity, self._id(identity), None)
 
     def _id(self, identity: Identity | None) -> str | None:
-        # A plain hash of code would let anyone who reads it test a guess.
+        # Anyone who reads a hash without a key could test guesses of the code.
         return None if identity is None else self._keyed(identity.key)[:_DIGITS]
 
     def _summed(self, name: str, now: float) -> int:
-        """Sum up the jobs that are due; return how many those were."""
+        """Summarise the jobs that are due; return how many they were."""
         query = _to_sum(name, now).order_by(job.c.due_at).limit(_SUMMED)
         with self._engine.connect() as connection:
             ids = list(connection.execute(query).scalars())
@@ -255,9 +255,9 @@ class Namer:
 
 
 def _is_other(one: Item | None, other: Item | None) -> bool:
-    """Return whether findings say something else with the one change of a job than the other.
+    """Return whether two values of a job's last change are different changes.
 
-    ``earlier`` ones move only when runs were removed.
+    ``earlier`` changes are not compared: they move only when runs are removed.
     """
     if one is None or other is None:
         return one is not other
@@ -267,7 +267,7 @@ def _is_other(one: Item | None, other: Item | None) -> bool:
 def _judge_anew(
     connection: Connection, name: str, id: str, before: Item | None, new: Item, now: float
 ) -> None:
-    """Have the newest runs of a job judged that a change made slower, or would have made."""
+    """Have the newest runs of a job judged again if the old or the new change made runs slower."""
     if not any(one is not None and one["after"] > one["before"] for one in (before, new["change"])):
         return
     key = (computation.c.cluster, computation.c.id)
@@ -277,7 +277,7 @@ def _judge_anew(
     connection.execute(
         update(computation)
         .where(computation.c.workspace == name, tuple_(*key).in_(pairs))
-        # Those that run are due anyway.
+        # Running computations are due anyway.
         .where(computation.c.judge_at.is_(None))
         .values(judge_at=now)
     )
@@ -310,7 +310,7 @@ def _new(name: str, id: str, identity: Identity, row: Item, now: float) -> tuple
 
 
 def _values(scope: Scope, id: str) -> Item | None:
-    """Return what the columns of a job are now, None where it has no run left."""
+    """Return the new values of a job's columns, or None if it has no run left."""
     runs = newest_runs(scope, id)
     if not runs:
         return None
@@ -322,7 +322,7 @@ def _values(scope: Scope, id: str) -> Item | None:
     if priced:
         currency, source = priced[-1]["currency"], priced[-1]["price_source"]
         same = [run["cost"] for run in priced if run["currency"] == currency]
-        # There may be more of them than were read.
+        # There may be more runs of this month than were read: their cost is extrapolated.
         of_month = sum(run["started_at"] >= since for run in runs)
         cost = sum(same) * max(count_runs(scope, id, since) / of_month, 1.0)
     return {
@@ -341,7 +341,7 @@ def _values(scope: Scope, id: str) -> Item | None:
         if change is None
         else _as_stored(change) | {"earlier": [_as_stored(one) for one in summary.changes[:-1]]},
         "change_at": None if change is None else change.at,
-        # Its month goes on.
+        # Runs leave the month, so the cost must be summed up again.
         "due_at": None if cost is None else scope.now + _DAY,
     }
 
@@ -356,7 +356,7 @@ def _as_stored(change: Changed) -> Item:
 
 
 def _traits(scope: Scope, rows: Sequence[Item]) -> Iterator[_Known]:
-    """Yield the computations of ``rows`` with what is known of them."""
+    """Yield the computations of ``rows`` with their traits."""
     ids = sorted({row["cluster"] for row in rows})
     of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
     tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
@@ -381,7 +381,7 @@ def _traits(scope: Scope, rows: Sequence[Item]) -> Iterator[_Known]:
 
 
 def _with_shape(scope: Scope, one: _Known) -> _Known:
-    """Add the task groups, if it has ended and its job depends on them."""
+    """Add the task groups if the computation has ended and its job depends on them."""
     if not one.row["stopped_at"] or not needs_groups(one.traits):
         return one
     columns = [task_group.c[name] for name in ("name", "prefix", "dependencies")]

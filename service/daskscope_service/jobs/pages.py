@@ -1,4 +1,4 @@
-"""The pages of jobs: which there are, and one with its runs over time."""
+"""The pages of jobs: the list, one job with its runs over time, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskscope_service.web.parameters import ROWS_SHOWN, one_of, refuse_unknown,
 
 blueprint = Blueprint("jobs_page", __name__)
 
-#: Runs that the table of a job shows, the newest.
+#: How many of the newest runs the table of a job shows.
 _MOST_SHOWN = 50
 
 _CSV = make_columns(
@@ -35,7 +35,7 @@ _CSV = make_columns(
 @blueprint.get("/jobs")
 @signed_in
 def jobs() -> ResponseReturnValue:
-    """Show the jobs that fit, in the order that the address says."""
+    """Show the jobs that the address asks for, in the order it asks for."""
     if tidy := tidied():
         return redirect(tidy)
     which, sort = _asked_for()
@@ -51,7 +51,7 @@ def jobs() -> ResponseReturnValue:
 @blueprint.get("/jobs.csv")
 @signed_in
 def jobs_csv() -> ResponseReturnValue:
-    """Answer with the jobs that fit as CSV."""
+    """Answer with the jobs that the address asks for, as CSV."""
     which, sort = _asked_for()
 
     def read(scope: Scope, some: Selection) -> Page[JobView]:

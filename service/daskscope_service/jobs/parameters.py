@@ -1,4 +1,4 @@
-"""The parameters of jobs' addresses, for the API and for pages."""
+"""The query parameters of jobs and comparisons, for the API and for pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SORT = Parameter(
     "latest change.",
     {"enum": list(_SORTS), "default": _SORTS[0]},
 )
-#: Which two runs are compared.
+#: The two runs to compare.
 RUNS = tuple(
     Parameter(name, f"The id of the computation that is the {which} run.", TEXT, required=True)
     for name, which in (("a", "first"), ("b", "second"))
@@ -21,7 +21,7 @@ RUNS = tuple(
 
 
 def asked_sort() -> Sort:
-    """Return in which order the request asks for jobs."""
+    """Return the order in which the request asks for jobs."""
     return one_of(SORT.name, _SORTS)
 
 

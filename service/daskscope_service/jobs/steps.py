@@ -1,4 +1,4 @@
-"""The waterfall of a comparison as bars, from one run's time to the other's."""
+"""Places the bars of a comparison's waterfall, from the first run's time to the second's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration
 
-#: Parts that have bars of their own, the largest; and those that have none, as a share of all.
+#: The most parts, the largest, that get bars; parts below this share of the whole get none.
 _MOST, _LEAST = 9, 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class WaterfallBar:
-    """A bar from ``start``, ``width`` per cent wide. ``kind``: whole, more, less."""
+    """A bar: ``start`` and ``width`` in per cent of the drawing. ``kind``: whole, more or less."""
 
     words: str
     change: str
@@ -31,7 +31,7 @@ def fall(found: Item) -> list[WaterfallBar]:
     rest = found["seconds"] - sum(part["seconds"] for part in parts)
     if abs(rest) >= _LEAST * size:
         parts = [*parts, {"words": "all else", "change": "", "seconds": rest}]
-    # What makes it longer first: the bars then stay within the two times where they can.
+    # Parts that add time come first: the bars then stay between the two times where they can.
     parts.sort(key=lambda part: -part["seconds"])
     places, at = [], a
     for part in parts:
