@@ -1,1 +1,1 @@
-"""Rows as the API and the pages show them: one read function for both."""
+"""The functions that read rows for the API and the pages: one function for both."""

@@ -1,4 +1,4 @@
-"""Where the workers' threads were: by activity of each task prefix, and by line of code."""
+"""What the workers' threads did: seconds by task prefix and activity, and profiles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from daskscope_service.db.schema import activity, cluster, profile
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.web.fields import Missing
 
-#: Prefixes of one cluster that are read at most: the plugin sends 500, and joins the rest.
+#: The most prefixes of one cluster that are read: the plugin sends 500, and joins the rest.
 MOST_PREFIXES = 1_000
 
 _WITHOUT_TREE = (
@@ -18,9 +18,9 @@ _WITHOUT_TREE = (
 
 
 def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
-    """Return the thread-seconds of each prefix by activity; ``""`` is what belongs to no task.
+    """Return the thread-seconds of each prefix by activity; prefix ``""`` belongs to no task.
 
-    These are :data:`MOST_PREFIXES` at most, by name.
+    Return the first :data:`MOST_PREFIXES` prefixes, in the order of their names.
     """
     found, _ = scope.first_items(
         scope.select(activity, activity.c.prefix, activity.c.seconds)
@@ -32,7 +32,7 @@ def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
 
 
 def list_profiles(scope: Scope, selection: Selection) -> Page[Item]:
-    """Return profiles by the time they began, without what they hold: see :func:`one_profile`."""
+    """Return profiles by the time they began, without their trees: see :func:`one_profile`."""
     columns = [profile.c[name] for name in _WITHOUT_TREE]
     query = scope.select(profile, *columns, cluster.c.name.label("cluster_name")).join(
         cluster,
@@ -45,7 +45,7 @@ def list_profiles(scope: Scope, selection: Selection) -> Page[Item]:
 
 
 def one_profile(scope: Scope, cluster_id: str, id: str) -> Item:
-    """Return one profile, a tree in columns as in the protocol. Raises Missing."""
+    """Return one profile with its tree, in columns as in the protocol. Raises Missing."""
     columns = [column for column in profile.c if column is not profile.c.user]
     rows = scope.items(
         scope.select(profile, *columns).where(profile.c.cluster == cluster_id, profile.c.id == id)
@@ -55,6 +55,6 @@ def one_profile(scope: Scope, cluster_id: str, id: str) -> Item:
     [row] = rows
     if "unreadable" not in row:
         return row
-    # Each node names one of the lines, so there must be some.
+    # Nodes refer to lines by index, so each index needs a line, if only an empty one.
     empty = {"file": "", "function": "", "line": 0, "text": None}
     return row | {"lines": [empty] * (max(row["line"], default=-1) + 1)}

@@ -1,4 +1,4 @@
-"""The causes that lists name, of the stored findings; and what causes cost together."""
+"""Reads causes from stored findings: the one that a list names of each item, and their costs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, fin
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.queries.mutes import not_muted
 
-#: What is shown of a cause where only the first one is named.
+#: The columns of a cause that lists show.
 NAMED = ("rule", "severity", "sentence")
 
-#: A computation by its cluster and id, or a cluster by its id and "".
+#: The cluster's id and the computation's id, or "" for the cluster itself.
 Subject = tuple[str, str]
 
 
 def causes_of(scope: Scope, subjects: Collection[Subject]) -> dict[Subject, Item]:
-    """Return the cause of each of ``subjects`` that has one.
+    """Return the cause of each of the ``subjects`` that have one.
 
-    That is the finding that is named first: its ``rule``, ``severity`` and ``sentence``.
+    The cause is the first finding that is not muted: its ``rule``, ``severity`` and ``sentence``.
     """
     subject = (finding.c.cluster, finding.c.computation)
     columns = [finding.c[name] for name in NAMED]
     query = among(scope.select(finding, *subject, *columns), subject, subjects)
-    # The first that nobody has muted: mostly there is no mute, and one row of each subject.
+    # Mostly there are no mutes: then one row of each subject is enough.
     unmuted = [*not_muted(scope.connection, scope.workspace, scope.now)]
     if unmuted:
         query = query.where(finding.c.suppressed_by.is_(None), *unmuted)
@@ -42,9 +42,9 @@ def causes_of(scope: Scope, subjects: Collection[Subject]) -> dict[Subject, Item
 def among(
     query: Select[Any], key: tuple[Column[Any], Column[Any]], pairs: Iterable[tuple[str, str]]
 ) -> Select[Any]:
-    """Return those rows of ``query`` whose ``key`` is one of ``pairs``: each is looked up.
+    """Return ``query`` for the rows whose ``key`` is one of ``pairs``, each looked up in an index.
 
-    With IN, SQLite reads the whole table.
+    With IN, SQLite would read the whole table.
     """
     columns = (column("first", String), column("second", String))
     wanted = values(*columns).data(list(pairs) or [("", "")]).cte("wanted")
@@ -52,13 +52,13 @@ def among(
 
 
 def with_finding(query: Select[Any], rule: str) -> Select[Any]:
-    """Return those of ``query``, computations, that have a finding of ``rule``.
+    """Return ``query`` for the computations that have a finding of ``rule``.
 
-    Findings that another one explains do not count. The rows have ``at``, by which they are in an
-    index: when the computation began.
+    Findings that another one explains do not count. The rows also have the finding's ``at``, when
+    the computation began: an index of findings has that order.
     """
-    # Of a finding its computation is looked up, never the other way: what has no name of a column
-    # alone on its side is looked up in no index.
+    # The database is to look up the computation of each finding, not the findings of each
+    # computation: for an expression, unlike a column, it uses no index.
     same = and_(
         finding.c.workspace == computation.c.workspace,
         finding.c.cluster.concat("") == computation.c.cluster,
@@ -72,7 +72,7 @@ def with_finding(query: Select[Any], rule: str) -> Select[Any]:
 
 
 def is_cause_of_cluster(scope: Scope, rule: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster itself has a finding of ``rule``."""
+    """Return the condition that a cluster itself has a finding of ``rule`` that is no effect."""
     found = scope.select(finding, finding.c.cluster).where(
         finding.c.rule == rule, finding.c.computation == "", finding.c.suppressed_by.is_(None)
     )
@@ -80,11 +80,11 @@ def is_cause_of_cluster(scope: Scope, rule: str) -> ColumnElement[bool]:
 
 
 def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> list[Item]:
-    """Return what the causes of work that began since then cost together, the most first.
+    """Return what causes cost by rule, for work that began since ``since``; the costliest first.
 
-    Each has ``rule``, ``findings`` (how many), ``seconds`` of threads, ``cost``, an estimate by
-    currency, and ``sources``, whose prices those are. Notices are left out, what another cause
-    explains, and what is muted.
+    Each item has ``rule``, ``findings`` (their number), thread-``seconds``, ``cost`` (an estimate
+    by currency) and ``sources`` (of the prices). Notices, muted findings, and findings that another
+    one explains are left out.
     """
     columns = finding.c
     query = scope.select(
@@ -106,7 +106,7 @@ def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> li
         item = found.setdefault(rule, nothing)
         item["findings"] += count
         item["seconds"] += seconds
-        if currency is not None and cost > 0:  # else "0.00 USD" would stand beside it
+        if currency is not None and cost > 0:  # else the page would show "0.00 USD"
             item["cost"][currency] = item["cost"].get(currency, 0.0) + cost
             item["sources"].add(source)
     return sorted(

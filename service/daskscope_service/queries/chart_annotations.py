@@ -1,4 +1,4 @@
-"""What happened on a cluster in some time, as marks for its charts: few, however long it is."""
+"""Marks for the charts of a cluster: what happened on it in a period. Their number is bounded."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sqlalchemy import Select
 from daskscope_service.db.schema import computation, failure, worker_loss
 from daskscope_service.db.scope import Item, Scope
 
-#: Marks of one kind, at most: the newest.
+#: The most rows of one kind that are marked: the newest.
 MOST_MARKS = 100
-#: Computations that began before the time, among which those are looked for that reach into it.
+#: How many computations that began before the period are checked for whether they reach into it.
 _LOOKED_AT_BEFORE = 300
 
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """Something that happened at ``since``, or until ``until``; None: it goes on.
+    """Something that happened from ``since`` to ``until``; None if it goes on.
 
-    ``kind`` is ``computation``, ``failure`` or ``loss``; ``words`` say what it was.
+    ``kind`` is ``computation``, ``failure`` or ``loss``; ``words`` describe it.
     """
 
     kind: str
@@ -32,8 +32,8 @@ class ChartMark:
 class ChartAnnotations:
     """Marks in the order of time.
 
-    ``numbers`` counts by kind what is marked: equal failures of one computation count once and have
-    two marks. ``cut`` names the kinds that had more.
+    ``numbers`` counts what is marked, by kind: equal failures of one computation count once, though
+    they may have two marks. ``cut`` names the kinds of which some were left out.
     """
 
     items: list[ChartMark]
@@ -44,9 +44,9 @@ class ChartAnnotations:
 def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> ChartAnnotations:
     """Return what happened on a cluster from ``since`` to ``until``.
 
-    Computations, failures where they were first and last seen, and workers that were lost. Those
-    that were asked to leave are no mark. Of the computations that began before, the last
-    ``_LOOKED_AT_BEFORE`` are looked at.
+    There are marks for computations, for the first and last time of failures, and for workers that
+    were lost, but not for workers that were asked to leave. Of the computations that began before
+    ``since``, only the newest ``_LOOKED_AT_BEFORE`` are checked.
     """
     computations = _computations(scope, cluster_id, since, until)
     failures = _failures(scope, cluster_id, since, until)
@@ -102,7 +102,7 @@ def _computations(scope: Scope, cluster_id: str, since: float, until: float) -> 
 
 
 def _failures(scope: Scope, cluster_id: str, since: float, until: float) -> list[Item]:
-    # Not the column itself: SQLite would go through the failures of all clusters by its index.
+    # An expression: for the column itself, SQLite would search its index of all clusters' failures.
     last_at = failure.c.last_at + 0.0
     return scope.items(
         scope.select(failure, failure.c.type, failure.c.first_at, failure.c.last_at)

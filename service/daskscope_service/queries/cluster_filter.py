@@ -20,8 +20,8 @@ from daskscope_service.queries.clusters import cluster_views
 Status = Literal["running", "stopped", "lost", "ended"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-#: What the list can be sorted by, the most of it first; what was not measured comes last.
-#: "cost" is that of clusters that bring prices, before the workspace's are used for the others.
+#: What the list can be sorted by, the highest first; clusters without a value come last. "cost" is
+#: that of clusters with prices of their own; :func:`find_clusters` adds the workspace's prices.
 SORTS: dict[str, ColumnElement[Any]] = {
     "started": cluster.c.started_at,
     "up": up,
@@ -35,11 +35,11 @@ SORTS: dict[str, ColumnElement[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilter:
-    """What clusters must be besides what a :class:`Selection` says.
+    """Which clusters to list, in addition to a :class:`Selection`.
 
-    ``name`` is a part of their name or id, in any case. ``tag`` is a tag's name, or ``name=value``.
-    ``finding`` is the rule of a finding that they have.
-    ``sort`` is one of :data:`SORTS`.
+    ``name`` is a part of their name or id, ignoring case. ``tag`` is a tag's name, or
+    ``name=value``. ``finding`` is the rule of a finding that they have. ``sort`` is one of
+    :data:`SORTS`.
     """
 
     status: Status | None = None
@@ -51,18 +51,19 @@ class ClusterFilter:
 
 
 def find_clusters(scope: Scope, selection: Selection, which: ClusterFilter) -> Page[ListedCluster]:
-    """Return the clusters that fit, in brief. Times are those of their start."""
+    """Return a page of the clusters that fit. ``selection`` is about the time of their start."""
     key: ColumnElement[Any] = SORTS[which.sort]
     if which.sort == "cost":
         key = cost(prices_of(scope.connection, scope.workspace))
-    if which.sort != "started":  # which an index has
+    if which.sort != "started":  # that is never NULL, and has an index
         key = func.coalesce(key, -1.0)
     key = key.label("sorted_by")
-    # First which, then all of them: of the others, no more is read than it takes to leave them out.
+    # This query finds the ids; the whole rows are then read only for the clusters of the page.
     query = scope.select(cluster, cluster.c.id, key).where(*_conditions(scope, selection, which))
     if which.sort != "started" and selection.user is None:
-        # Apart, each in its own index: what those that run are sorted by changes with every beat,
-        # and it is the others that are many. One user's are found by the user.
+        # Running clusters and the others are read apart, each by an index of its own. The values of
+        # running ones change with every beat, so only the index of the others, which are many,
+        # contains values. One user's clusters are found by the index of users.
         runs = cluster.c.stopped_at.is_(None)
         either = union_all(query.where(not_(runs)), query.where(runs)).subquery("either")
         query = select(either)
@@ -79,20 +80,21 @@ def find_clusters(scope: Scope, selection: Selection, which: ClusterFilter) -> P
 
 
 def is_silent(scope: Scope) -> ColumnElement[bool]:
-    """Return the condition that a cluster that has not stopped is silent, as its verdict says it:
-    lost or, where it may end without a word, ended.
+    """Return the condition that a cluster that has not stopped is silent.
+
+    Its verdict is then ``lost``, or ``ended`` if it may end without reporting that.
     """
     silence = scope.now - cluster.c.last_seen_at
     return and_(silence > scope.silent_after, silence > MISSED_BEATS * cluster.c.interval)
 
 
 def is_tag(text: str) -> bool:
-    """Return whether ``text`` can be :attr:`Filter.tag`."""
+    """Return whether ``text`` can be :attr:`ClusterFilter.tag`."""
     return not ('"' in text or "\\" in text or text.startswith("="))
 
 
 def tag_filter(name: str, value: str) -> str | None:
-    """Return :attr:`Filter.tag` for clusters with this tag; None if none says exactly that."""
+    """Return the :attr:`ClusterFilter.tag` for exactly this tag; None if that cannot be written."""
     text = f"{name}={value}"
     return text if "=" not in name and is_tag(text) else None
 
@@ -110,8 +112,8 @@ def _conditions(
     if which.name is not None:
         texts = (cluster.c.name, cluster.c.id)
         found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
-    # Also where it leaves none out: with it, SQLite takes the index by time, along which rows lie
-    # side by side, and no other, along which it takes four times as long to look at all of them.
+    # Even if this excludes no row: it makes SQLite use the index by time, in whose order the rows
+    # are stored. With another index, reading all rows takes four times as long.
     found.append(cluster.c.started_at >= (selection.kept_since or 0.0))
     if selection.kept_until is not None:
         found.append(cluster.c.started_at < selection.kept_until)

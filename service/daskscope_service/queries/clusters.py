@@ -1,4 +1,4 @@
-"""Clusters, with what became of them and counts of what happened on them."""
+"""Clusters with their verdicts, their costs, and counts of what happened on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cluster = TypeVar("Cluster", ClusterView, ListedCluster)
 
 
 def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -> Page[ClusterView]:
-    """Return clusters by the time they started; with ``rule``, those that have its finding."""
+    """Return clusters by the time they started; with ``rule``, only those with its finding."""
     query = scope.select(cluster, *columns_in(cluster, ClusterView))
     if rule is not None:
         query = query.where(is_cause_of_cluster(scope, rule))
@@ -54,7 +54,7 @@ def one_cluster(scope: Scope, id: str) -> ClusterView:
 
 
 def lifetime_of(scope: Scope, id: str) -> Lifetime:
-    """Return what a cluster ran and lost, as far as it is known."""
+    """Return counts of a cluster's computations and lost workers, as far as they are stored."""
     query = scope.select(computation, computation.c.status, func.count())
     by_status = query.where(computation.c.cluster == id).group_by(computation.c.status)
     lost = scope.select(worker_loss, func.count()).where(

@@ -1,4 +1,4 @@
-"""Two runs with all that is compared of them."""
+"""Reads two runs and compares them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_GROUP = ("prefix", "tasks", "completed", "seconds", "output_bytes", "longest
 
 
 def compare_runs(scope: Scope, a: str, b: str) -> Item:
-    """Return how the computation ``b`` differs from ``a``, by their ids. Raises Missing."""
+    """Return how the computation with id ``b`` differs from that with id ``a``. Raises Missing."""
     keys = [_key(scope, a), _key(scope, b)]
     rows = {(row.cluster, row.id): row for row in some_runs(scope, list(dict.fromkeys(keys)))}
     for key, id in zip(keys, (a, b), strict=True):
@@ -51,11 +51,11 @@ def _key(scope: Scope, id: str) -> tuple[str, str]:
 
 
 def _spread(scope: Scope, a: JobRun, b: JobRun) -> float | None:
-    """Return what runs of their job vary by, None if that is not known or they are of two jobs."""
+    """Return how much runs of their job vary; None if that is unknown, or they have two jobs."""
     if a.job is None or a.job != b.job:
         return None
     summary = summed_up(newest_runs(scope, a.job))
-    # Few runs vary by what these two differ by.
+    # Among few runs, the difference of these two would itself be the spread.
     return summary.spread if summary.passed >= LEAST_RUNS else None
 
 

@@ -1,4 +1,4 @@
-"""Which computations a reader asks for, and in which order."""
+"""Finds the computations that a reader asks for, in the requested order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from daskscope_service.db.scope import Item, Page, Scope, Selection, page
 from daskscope_service.queries.cluster_filter import is_silent
 
 Status = Literal["running", "lost", "erred", "cancelled", "finished"]
-#: In the order in which a list by status has them.
+#: All statuses, in the order in which a list sorted by status has them.
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 Sort = Literal["started", "status"]
@@ -33,10 +33,10 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 
 @dataclass(frozen=True, slots=True)
 class ComputationFilter:
-    """What computations must be besides what a :class:`Selection` says.
+    """Which computations to list, in addition to a :class:`Selection`.
 
-    ``status`` is as answers have it: "lost" is what its cluster left behind. ``finding`` is the
-    rule of a finding that they have. ``sort`` is one of :data:`SORTS`.
+    ``status`` is that of the verdict: "lost" ones ran when their cluster went away. ``finding`` is
+    the rule of a finding that they have. ``sort`` is one of :data:`SORTS`.
     """
 
     status: Status | None = None
@@ -57,8 +57,8 @@ def page_of(
 ) -> Page[Item]:
     """Return a page of ``query``, of computations and their clusters, as ``which`` says.
 
-    By start it is newest first, by ``at``. By status it begins with those that run, as
-    :data:`STATUSES` has them, each newest first.
+    Sorted by start, the newest ``at`` comes first. Sorted by status, the page has the order of
+    :data:`STATUSES`, with the newest first in each.
     """
 
     def of(status: Status | None, some: Selection) -> Page[Item]:
@@ -73,7 +73,10 @@ def page_of(
 def _one_after_another(
     of: Callable[[Status | None, Selection], Page[Item]], selection: Selection
 ) -> Page[Item]:
-    """Return a page of a list of lists. A position in it has the status before the id."""
+    """Return a page of the lists of all statuses, one after another.
+
+    In its positions, the status precedes the id.
+    """
     left = list(STATUSES)
     after = None
     if selection.after is not None:
@@ -103,7 +106,7 @@ def _one_after_another(
 
 
 def _has(status: Status, scope: Scope) -> list[ColumnElement[bool] | TextClause]:
-    """Return the conditions of ``insight.verdict.computation_status``."""
+    """Return the conditions for a status, as ``insight.verdict.computation_status`` gives it."""
     own = computation.c.status
     if status in ("erred", "cancelled"):
         return [own == status, NOT_FINISHED]
@@ -112,13 +115,16 @@ def _has(status: Status, scope: Scope) -> list[ColumnElement[bool] | TextClause]
         return [own == "running", NOT_FINISHED, not_(gone)]
     if status == "lost":
         return [own == "running", NOT_FINISHED, gone, not_(_all_done())]
-    # Most have finished: they are read in the order of their start, by no index of the status.
+    # Most have finished: an index by status would be slower than reading in the order of start.
     unindexed = type_coerce(own.concat(""), String)
     return [or_(unindexed == "finished", and_(unindexed == "running", gone, _all_done()))]
 
 
 def _all_done() -> ColumnElement[bool]:
-    """Return the condition that all tasks of one that runs are done: ``protocol.tasks_done``."""
+    """Return the condition that all tasks of a running computation are done.
+
+    It is ``protocol.tasks_done`` in SQL.
+    """
 
     def count(state: str) -> ColumnElement[float]:
         return func.coalesce(computation.c.states[state].as_float(), 0.0)

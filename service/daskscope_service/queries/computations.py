@@ -1,4 +1,4 @@
-"""Computations, with their cluster, what became of them, and their code."""
+"""Computations, with their verdicts, their titles, and their code."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ from daskscope_service.web.fields import Missing
 
 _CLUSTER_COLUMNS = ("name", *OF_VERDICT)
 
-#: Characters of a title, and of a call: lists have a thousand of them, files ten thousand.
+#: The most characters of a title, and of a call: lists have a thousand of them, files ten thousand.
 _MOST_TITLE, _MOST_CALL = 300, 1_000
-#: Prefixes of tasks that a title names where no code of the user's is known, first the one that
-#: computed longest, or if that is not known has most tasks; and those that are read for all titles
-#: of a list.
+#: If no code of the user is known, a title names this many prefixes of tasks: those that computed
+#: longest or, if that is not known, have most tasks. Then the most prefixes that are read for all
+#: titles of a list.
 _NAMED, _MOST_PREFIXES = 3, 20_000
 
-#: Computations that are named beside something else.
+#: The most computations whose titles are read to be shown beside something else.
 _MOST_NAMED = 100
 
-#: Libraries that call Dask for their users, some in a thread of their own: there is no frame of the
-#: user's above theirs then, and their line is the same for all. Jobs may be installed as packages,
-#: too, and their lines say what they do.
+#: Libraries that call Dask for their users, some in a thread of their own. No frame of the user is
+#: above theirs then, and their line is the same for all users. Other packages are not here: users
+#: also install their jobs as packages, and the lines of these say what they do.
 _CALL_FOR_USERS = frozenset(
     ("dask_ml", "joblib", "lightgbm", "prefect", "prefect_dask", "sklearn", "xarray", "xgboost")
 )
 
-#: Task groups and failures of one computation that are read at most: the plugin sends 200 groups.
-#: Whoever may send could store a million of them, and these are read as a whole.
+#: The most task groups and failures of one computation that are read. The plugin sends 200 groups,
+#: but other senders could store a million, and all of these would be in memory at once.
 MOST_GROUPS, MOST_FAILURES = 1_000, 500
 
-#: What a heading is made of, beside the last frame.
+#: The columns that a heading needs, besides the last frame.
 _OF_HEADING = (
     *("cluster", "id", "user", "status", "tasks", "completed", "erred", "cancelled", "states"),
 )
@@ -66,7 +66,7 @@ _OF_FAILURE = [failure.c[name] for name in fields_of(protocol.Failure) if name !
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What names a computation beside something else; ``title`` is "" if nothing is known."""
+    """How to show a computation beside something else. ``title`` is "" if nothing is known."""
 
     title: str
     user: str
@@ -93,7 +93,7 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> ComputationDetail
     rows = scope.items(query)
     if not rows:
         raise Missing("computation", id)
-    # By their keys, so that no more than the first are looked at.
+    # In the order of their keys, so that the database reads no more than the first.
     groups, more_groups = scope.first_items(
         scope.select(task_group, *_OF_GROUP)
         .where(task_group.c.cluster == cluster_id, task_group.c.computation == id)
@@ -121,7 +121,7 @@ def one_computation(scope: Scope, cluster_id: str, id: str) -> ComputationDetail
 
 
 def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, str]:
-    """Return the titles of the computations of a cluster that have these ids, of a few at least."""
+    """Return the titles of a cluster's computations by id, for at most :data:`_MOST_NAMED`."""
     asked = sorted(set(ids))[:_MOST_NAMED]
     if not asked:
         return {}
@@ -132,7 +132,7 @@ def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, st
 def headings_by_key(
     scope: Scope, keys: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], Heading]:
-    """Return the headings of the computations of these clusters and ids that are there, by both."""
+    """Return headings by key, a cluster's and a computation's id, for those that are stored."""
     columns = [computation.c[name] for name in _OF_HEADING]
     query = _with_cluster(scope, *columns, last_entry(computation.c.frames).label("frame"))
     key = (computation.c.cluster, computation.c.id)
@@ -179,7 +179,7 @@ def _with_cluster(scope: Scope, *own: ColumnElement[Any]) -> Select[Any]:
 
 
 def _cluster_in(row: Item) -> Item:
-    """Return the columns of its cluster that a computation's ``row`` has."""
+    """Return the columns of the cluster that are part of a computation's ``row``."""
     return {name: row[f"cluster.{name}"] for name in _CLUSTER_COLUMNS}
 
 
@@ -215,7 +215,7 @@ def _key(row: Item) -> Subject:
 
 
 def _calls(scope: Scope, frames: list[Item | None]) -> list[str | None]:
-    """Return the statements at ``frames``, None where they are not known."""
+    """Return the statement at each of ``frames``, None if it is not known."""
     calls = statements_at(scope, [frame for frame in frames if frame is not None], _MOST_CALL)
     return [
         None if frame is None else calls.get((frame["code"], frame["line"])) for frame in frames
@@ -225,7 +225,7 @@ def _calls(scope: Scope, frames: list[Item | None]) -> list[str | None]:
 def _titles(
     scope: Scope, rows: list[Item], frames: list[Item | None], calls: list[str | None]
 ) -> list[str]:
-    """Return by what a person knows computations again, "" for by nothing."""
+    """Return for each computation a title by which people recognise it, "" if nothing is known."""
     unnamed = [
         _key(row)
         for row, frame in zip(rows, frames, strict=True)
@@ -240,10 +240,10 @@ def _titles(
 
 
 def _titles_by_tasks(scope: Scope, computations: list[Subject]) -> dict[Subject, str]:
-    """Return titles that name the tasks, for those of ``computations`` that have any."""
+    """Return titles that name the tasks, for the ``computations`` that have any."""
     key = (task_group.c.cluster, task_group.c.computation)
     took = task_group.c.seconds["compute"].as_float()
-    # In PostgreSQL, a sum of what was stored before there were bounds may be an error.
+    # Values stored by versions without bounds could make the sum fail in PostgreSQL.
     computing = func.sum(case((took.between(1e-9, 1e15), took), else_=0.0))
     query = (
         among(scope.select(task_group, *key, task_group.c.prefix), key, computations)
@@ -261,7 +261,7 @@ def _titles_by_tasks(scope: Scope, computations: list[Subject]) -> dict[Subject,
 
 
 def _says_little(file: str) -> bool:
-    """Return whether a call in ``file`` is one that a library makes for its users."""
+    """Return whether ``file`` belongs to a library that calls Dask for its users."""
     parts = file.replace("\\", "/").split("/")
     return any(
         folder in ("site-packages", "dist-packages") and package in _CALL_FOR_USERS

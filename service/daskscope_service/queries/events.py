@@ -12,16 +12,16 @@ _OF_EVENT = [column for column in event.c if column is not event.c.user]
 
 _OF_LOSS = [column for column in worker_loss.c if column is not worker_loss.c.log]
 
-#: Worker losses of one cluster that are shown at once, the newest first.
+#: The most worker losses of one cluster that are shown at once, the newest first.
 MOST_LOSSES = 200
-#: Worker losses among which those of a computation are looked for, the newest.
+#: How many of a cluster's worker losses, the newest, are searched for those of a computation.
 _MOST_LOOKED_AT = 2_000
-#: Shutdowns of one cluster that are shown, the newest first.
+#: The most shutdowns of one cluster that are shown, the newest first.
 MOST_SHUTDOWNS = 50
 
 
 def list_events(scope: Scope, selection: Selection) -> Page[Item]:
-    """Return events by time. ``message`` is JSON text, "" where it is unreadable."""
+    """Return events by time. ``message`` is JSON text, "" if it cannot be decrypted."""
     query = scope.select(event, *_OF_EVENT, cluster.c.name.label("cluster_name")).join(
         cluster,
         and_(cluster.c.workspace == event.c.workspace, cluster.c.id == event.c.cluster),
@@ -34,12 +34,12 @@ def list_events(scope: Scope, selection: Selection) -> Page[Item]:
 
 
 def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) -> list[Item]:
-    """Return the workers that left a cluster, the newest first: fewer where they are very large."""
+    """Return the workers that left a cluster, the newest first; fewer if rows are very large."""
     return page_of_losses(scope, Selection(cluster=cluster_id, limit=limit)).items
 
 
 def page_of_losses(scope: Scope, selection: Selection) -> Page[Item]:
-    """Return the workers that left the cluster of the id that ``selection`` has."""
+    """Return a page of the workers that left the cluster whose id is ``selection.cluster``."""
     of_it = worker_loss.c.cluster == selection.cluster
     keys = scope.select(worker_loss, worker_loss.c.at, worker_loss.c.id).where(of_it)
     found = page(scope, keys, selection, worker_loss.c.at, "id")
@@ -53,9 +53,10 @@ def page_of_losses(scope: Scope, selection: Selection) -> Page[Item]:
 def losses_of_computation(
     scope: Scope, cluster_id: str, id: str, since: float, until: float
 ) -> list[Item]:
-    """Return the workers with which runs of a computation ended, the first one first.
+    """Return the lost workers that ran tasks of a computation, the oldest loss first.
 
-    Each has ``runs``, how many those were; without its log lines, which the cluster's page shows.
+    ``runs`` is how many of its task runs ended with the worker. The workers' log lines are left
+    out: the cluster's page shows them.
     """
     query = (
         scope.select(worker_loss, *_OF_LOSS)
@@ -74,7 +75,7 @@ def count_worker_losses(scope: Scope, cluster_id: str) -> int:
 
 
 def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:
-    """Return the shutdowns of a cluster that were announced, the newest first."""
+    """Return the announced shutdowns of a cluster, the newest first."""
     return scope.items(
         scope.select(shutdown)
         .where(shutdown.c.cluster == cluster_id)
@@ -84,9 +85,9 @@ def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:
 
 
 def find_events(scope: Scope, selection: Selection, topic: str | None) -> Sifted:
-    """Return events by time, of topics with ``topic`` in them, in any case.
+    """Return events by time whose topic contains ``topic``, ignoring case; None is any topic.
 
-    These are looked for among the next :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED`.
+    Only the next :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED` events are searched.
     """
     if topic is None:
         page = list_events(scope, selection)

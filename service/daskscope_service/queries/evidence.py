@@ -1,4 +1,4 @@
-"""What the rules of ``insight/findings`` look at, read from tables, time series and profiles."""
+"""Reads the evidence for the rules of ``insight/findings``: rows, time series and profiles."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.thresholds import thresholds_of
 from daskscope_service.telemetry.store import SeriesStore
 
-#: Losses of a subject, and profiles, that are read at most.
+#: The most worker losses of a subject, and the most profiles, that are read.
 _MOST_LOSSES, _MOST_PROFILES = 200, 9
-#: Other computations that may have run at the same time, which are looked at.
+#: The most other computations that are checked for whether they ran at the same time.
 _MOST_OTHERS = 200
-#: Less of the time than this, and a computation ran alone though another touched it.
+#: A computation ran alone if others ran for at most this share of its time.
 _ALONE = 0.1
-#: Seconds after its end in which a loss may be noted.
+#: Seconds after the end of a computation in which its worker losses may be reported.
 _NOTED_LATE = 5.0
-#: A scheduler of this kind has a process of its own.
+#: The kind of clusters whose scheduler has a process of its own.
 _ALONE_IN_PROCESS = "dask scheduler"
-#: Seconds around the start of a computation in which a warning is about its graph; how such a one
-#: begins, and records that are looked at.
+#: Seconds before and after the start of a computation in which a warning is about its graph, the
+#: beginning of that warning, and the most log records that are read.
 _LOGGED_AROUND, _COLLISION, _MOST_RECORDS = 2.0, "Detected different `run_spec`", 50
 
 
 def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -> Evidence | None:
-    """Return what is known of one computation, or None where the workspace has no such."""
+    """Return the evidence about one computation, or None if the workspace has no such."""
     table = schema.computation
     rows = scope.items(scope.select(table).where(table.c.cluster == cluster_id, table.c.id == id))
     cluster = _cluster(scope, cluster_id)
@@ -85,9 +85,10 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
 def of_cluster(
     scope: Scope, store: SeriesStore, cluster_id: str, *, briefly: bool = False
 ) -> Evidence | None:
-    """Return what is known of one cluster, or None where the workspace has no such.
+    """Return the evidence about one cluster, or None if the workspace has no such.
 
-    ``briefly``: of one that is up, without the time series that few rules look at.
+    With ``briefly``, what only a few rules need is not read while the cluster is up: time series,
+    loops, and workers that came and went.
     """
     cluster = _cluster(scope, cluster_id)
     if cluster is None:
@@ -149,7 +150,7 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
         "memory_limit": round(limit) or None,
         "held_by": cluster["held_by"] or {},
         "mismatches": [one["package"] for one in cluster["mismatches"]],
-        # Those that have gone had some, if any was measured.
+        # Workers have left: if any GPU was measured, they are taken to have had one each.
         "gpu_workers": gpu.get("workers") or (cluster["peak_workers"] if measured else 0),
         "prices": prices.get("per_hour", {}),
         "currency": prices.get("currency"),
@@ -177,7 +178,7 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
 
 
 def _same(kind: type, row: Item) -> Item:
-    """Return what ``row`` has under the names of fields of ``kind``."""
+    """Return the items of ``row`` that are fields of ``kind``."""
     return {field.name: row[field.name] for field in fields(kind) if field.name in row}
 
 
@@ -186,8 +187,9 @@ def _columns(table: Table, kind: type) -> list[Column[Any]]:
 
 
 def _waited(scope: Scope, cluster: Item) -> Run | None:
-    """Return the computation that never finished, as its cluster went or before, with tasks that no
-    worker could run for longest.
+    """Return the unfinished computation of a cluster that is gone whose tasks waited for longest.
+
+    They waited because no worker could run them.
     """
     if cluster_verdict(cluster, scope.now, scope.silent_after).status == "running":
         return None
@@ -211,7 +213,7 @@ def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
 
 
 def _slower(scope: Scope, row: Item) -> Slower | None:
-    """Return the last change of its job before a computation, if that made runs slower."""
+    """Return the last change of the job before a computation, if it made runs slower."""
     if row["job"] is None:
         return None
     table = schema.job
@@ -261,9 +263,9 @@ def _failed(row: Item) -> Failed:
 
 
 def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
-    """Count what the scheduler logged of keys that two graphs use, as ``run`` began.
+    """Count Dask's warnings, around the start of ``run``, that two graphs use the same key.
 
-    None where no record of that cluster is kept here: its logs may go elsewhere.
+    Return None if the service has no log records of the cluster: these may be stored elsewhere.
     """
     table = schema.log_record
     of_it = scope.select(table, table.c.body).where(table.c.cluster == cluster_id)
@@ -279,7 +281,7 @@ def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
 
 
 def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
-    """Return the failure of another computation for which tasks of ``run`` never ran."""
+    """Return the failure in another computation because of which tasks of ``run`` never ran."""
     blamed = [id for id in run.blames if id != run.id]
     if not blamed:
         return None
@@ -291,7 +293,7 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
     )
     rows, _ = scope.first_items(query, MOST_FAILURES)
     found = map(_failed, rows)
-    # A computation may have failed in more than what was needed.
+    # Prefer the failure of the task that was needed: the computation may have others.
     return min(found, key=lambda one: run.blames.get(one.computation) != one.function, default=None)
 
 
@@ -309,7 +311,7 @@ def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | N
 
 
 def _alone(scope: Scope, run: Run, cluster_id: str) -> bool:
-    """Return whether no other computation of the cluster ran for long while this one did."""
+    """Return whether others ran on the cluster for at most :data:`_ALONE` of this one's time."""
     table = schema.computation
     until = func.coalesce(table.c.stopped_at, run.ended_at)
     rows = scope.connection.execute(

@@ -11,32 +11,33 @@ from daskscope_service.db.scope import Page, Scope, Selection, first_page, total
 from daskscope_service.insight.views import ExceptionDetail, ExceptionGroup
 from daskscope_service.web.fields import Missing
 
-#: Failures that the page and the API show of one group, the newest first.
+#: The most failures of one group that the page and the API show, the newest first.
 MOST_SAMPLES = 20
 
-#: Users that are named of one group, by their names. Whoever may send could make up any number, for
-#: each of a thousand groups: their names were 45 MB of an answer after a minute's sending.
+#: The most users of one group that are named, in the order of their names. A sender could invent
+#: any number for each of a thousand groups: after a minute of that, an answer had 45 MB of names.
 MOST_USERS = 20
 
-#: Failures among which the groups that were seen last are looked for.
+#: How many of the newest failures are searched for the groups that were seen last.
 _NEWEST = 1_000
 
-#: What a row has of which everything can be decrypted.
+#: The value of ``unreadable`` in a row of which every column can be decrypted.
 _READABLE: dict[str, Any] = {"unreadable": {}}
 
 _ITS_CLUSTER = and_(cluster.c.workspace == failure.c.workspace, cluster.c.id == failure.c.cluster)
 
 
-#: What groups can be sorted by, the most or newest first, each a column of a group.
+#: What groups can be sorted by, the highest or newest first; each value is a column of a group.
 SORTS = {"last": "last_at", "first": "first_at", "times": "count", "clusters": "clusters"}
 
 
 def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> Page[ExceptionGroup]:
     """Return groups of equal failures in the order that ``sort`` names, one of :data:`SORTS`.
 
-    ``since`` and ``until`` choose by when a failure was last seen, and all numbers of a group are
-    about the chosen ones: ``count`` sums exceptions, ``clusters`` counts clusters, ``users`` names
-    :data:`MOST_USERS` at most, ``message`` is that of the last one, None where it was not sent.
+    ``since`` and ``until`` select failures by when they were last seen. All fields of a group are
+    about the selected failures: ``count`` sums exceptions, ``clusters`` counts clusters, ``users``
+    names at most :data:`MOST_USERS`, and ``message`` is that of the last failure, None if it was
+    not sent.
     """
     last_at = func.max(failure.c.last_at)
     counted = {
@@ -46,7 +47,7 @@ def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> P
         "last_at": last_at,
     }
     by = SORTS[sort]
-    # Only what is in an index: the rows themselves are large, and they are looked up for few.
+    # Only columns of an index: the rows are large, and are read only for the groups of the page.
     query = _chosen(
         scope,
         scope.select(
@@ -62,7 +63,7 @@ def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> P
             tuple_(counted[by], failure.c.fingerprint) < tuple_(literal(at), literal(fingerprint))
         )
     elif sort == "last" and selection.user is None and selection.cluster is None:
-        # Of one user or cluster there are few, and no index by time.
+        # One user or cluster has few failures, and no index by time.
         newest = _seen_last(scope, selection)
         if newest is not None:
             query = query.where(failure.c.fingerprint.in_(newest))
@@ -86,9 +87,9 @@ def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> P
 
 
 def one_exception(scope: Scope, fingerprint: str) -> ExceptionDetail:
-    """Return one group with its newest ``samples``. Raises Missing.
+    """Return one group with its newest failures as ``samples``. Raises Missing.
 
-    Each has the ``environment`` of its cluster.
+    Each sample has the ``environment`` of its cluster.
     """
     samples = scope.items(
         scope.select(
@@ -116,10 +117,11 @@ def one_exception(scope: Scope, fingerprint: str) -> ExceptionDetail:
 
 
 def _seen_last(scope: Scope, selection: Selection) -> list[str] | None:
-    """Return groups among which those of the first page are; None where that takes all of them.
+    """Return the fingerprints of the newest groups, enough for a first page; None if too few.
 
-    Adding up all groups to show the newest took twice as long with 10,000 clusters. Where few
-    groups have most of the failures the newest of these are too few, and all are added up.
+    Summing up all groups to show the newest ones took twice as long with 10,000 clusters. If few
+    groups have most of the failures, the :data:`_NEWEST` failures contain too few groups: then all
+    groups must be summed up.
     """
     newest = (
         _chosen(scope, scope.select(failure, failure.c.fingerprint), selection)
@@ -154,7 +156,7 @@ def _chosen(scope: Scope, query: Select[Any], selection: Selection) -> Select[An
 
 
 def _users(scope: Scope, selection: Selection, fingerprints: list[str]) -> dict[str, list[str]]:
-    """Return the first users of each group that has some."""
+    """Return the users of each group, in the order of their names, at most :data:`MOST_USERS`."""
     pairs = (
         _chosen(scope, scope.select(failure, failure.c.fingerprint, failure.c.user), selection)
         .where(failure.c.fingerprint.in_(fingerprints))

@@ -1,4 +1,4 @@
-"""Findings: of one computation or cluster, by what is known now; and lists of stored ones."""
+"""Findings: those of one computation or cluster, made now, and lists of stored ones."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from daskscope_service.telemetry.store import SeriesStore
 def judge_computation(
     scope: Scope, store: SeriesStore, cluster_id: str, id: str
 ) -> Judgement | None:
-    """Return what stands out about a computation; None where the workspace has no such."""
+    """Judge a computation by what is stored now; None if the workspace has no such."""
     found = evidence.of_computation(scope, store, cluster_id, id)
     return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id, id))
 
 
 def judge_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Judgement | None:
-    """Return what stands out about a cluster; None where the workspace has no such."""
+    """Judge a cluster by what is stored now; None if the workspace has no such."""
     found = evidence.of_cluster(scope, store, cluster_id)
     return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id))
 
 
 class Explained(Row, frozen=True):
-    """What stands out about a computation or a cluster, in the fields of answers.
+    """The findings of a computation or a cluster, as the API answers them.
 
-    ``cause`` is what is named first of it now, where a list names what was stored last.
+    ``cause`` is the first finding that is shown. It is made now, while lists show the stored one.
     """
 
     headline: str
@@ -53,7 +53,7 @@ class Explained(Row, frozen=True):
 def explain_computation(
     scope: Scope, store: SeriesStore, computation: ComputationView
 ) -> Explained:
-    """Return what stands out about a computation."""
+    """Return a computation's headline, findings, and what rules could not measure."""
     judgement = judge_computation(scope, store, computation.cluster, computation.id)
     subject = {
         "cluster": computation.cluster,
@@ -64,7 +64,7 @@ def explain_computation(
 
 
 def explain_cluster(scope: Scope, store: SeriesStore, cluster: ClusterView) -> Explained:
-    """Return what stands out about a cluster."""
+    """Return a cluster's headline, findings, and what rules could not measure."""
     judgement = judge_cluster(scope, store, cluster.id)
     life = lifetime_of(scope, cluster.id) if cluster.status != "running" else Lifetime()
     subject = {"cluster": cluster.id, "computation": None, "subject": "cluster"}
@@ -128,13 +128,13 @@ def _listed(row: Item, muted: Item | None) -> ListedFinding:
         "muted": muted,
         "subject": "computation" if row["computation"] else "cluster",
         "computation": row["computation"] or None,
-        # Earlier ones were stored without money.
+        # Earlier versions stored savings without ``money``.
         "saving": None if row["saving"] is None else {"money": None} | row["saving"],
     }
     return ListedFinding.of(row | made)
 
 
 def cluster_of(scope: Scope, id: str) -> str | None:
-    """Return the cluster on which the computation of this id ran; None where there is no such."""
+    """Return the id of the cluster on which a computation ran; None if there is no such."""
     query = scope.select(computation, computation.c.cluster).where(computation.c.id == id)
     return scope.connection.execute(query.limit(1)).scalar()

@@ -1,4 +1,4 @@
-"""Runs of a job: computations with how long they took, what they cost, and where they ran."""
+"""Runs of a job: computations with their durations, their costs, and their clusters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from daskscope_service.insight.verdict import (
 from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.causes import among
 
-#: The newest runs that a job is judged by, and that its page shows.
+#: The most runs, the newest, by which a job is summarised and that its page shows.
 MOST_RUNS = 200
-#: Runs that are counted at most.
+#: The highest number of runs that is counted.
 MOST_COUNTED = 10_000
-#: What an answer says of a run that is asked about by itself.
+#: The fields of a run in answers about single runs.
 OF_RUN = (
     *("cluster", "cluster_name", "user", "status", "started_at", "duration", "task_seconds"),
     *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers", "job"),
@@ -39,7 +39,7 @@ _OF_CLUSTER = [
         *("gpu_seconds", *OF_VERDICT),
     }
 ]
-#: What else is compared of clusters.
+#: The columns of clusters that only comparisons read.
 _TO_COMPARE = [
     cluster.c[name]
     for name in (
@@ -54,9 +54,9 @@ def newest_runs(
 ) -> list[JobRun]:
     """Return the newest runs of a job, oldest first, at most :data:`MOST_RUNS`.
 
-    They are fewer if they, or their clusters, take more than :data:`MOST_BYTES`.
-    ``compared``: with what only comparisons read. ``before``: only those that began before the run
-    of that start and id.
+    They are fewer if they, or their clusters, take more than :data:`MOST_BYTES`. ``compared`` adds
+    what only comparisons need. ``before`` is the start and id of a run: only runs that began before
+    it are returned.
     """
     query = scope.select(computation, *(_COMPARED if compared else _OF_RUN)).where(
         computation.c.job == job
@@ -69,14 +69,14 @@ def newest_runs(
 
 
 def some_runs(scope: Scope, keys: Sequence[tuple[str, str]]) -> list[JobRun]:
-    """Return the runs of these clusters and ids, with all that is compared of them."""
+    """Return the runs with these keys (cluster, id), with all that comparisons need."""
     key = (computation.c.cluster, computation.c.id)
     query = among(scope.select(computation, *_COMPARED), key, keys)
     return _all_completed(scope, scope.items(query), compared=True)
 
 
 def count_runs(scope: Scope, job: str, since: float | None = None) -> int:
-    """Return how many runs a job has that began since then, at most :data:`MOST_COUNTED`."""
+    """Return how many runs of a job began since ``since``, at most :data:`MOST_COUNTED`."""
     query = scope.select(computation, computation.c.id).where(computation.c.job == job)
     if since is not None:
         query = query.where(computation.c.started_at >= since)
@@ -85,13 +85,16 @@ def count_runs(scope: Scope, job: str, since: float | None = None) -> int:
 
 
 def first_run_at(scope: Scope, job: str) -> float | None:
-    """Return when the first run of a job began, None where it has none."""
+    """Return when the first run of a job began, None if it has no run."""
     query = scope.select(computation, computation.c.started_at).where(computation.c.job == job)
     return scope.connection.execute(query.order_by(computation.c.started_at).limit(1)).scalar()
 
 
 def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:
-    """Return ``runs`` as :func:`newest_runs` does, up to one whose cluster is not read any more."""
+    """Add to ``runs`` what their clusters tell.
+
+    Stop at a run whose cluster was not read, because the clusters took too many bytes.
+    """
     query = scope.select(cluster, *_OF_CLUSTER, *(_TO_COMPARE if compared else ()))
     clusters: dict[str, Item | None] = {}
     size = 0
@@ -116,7 +119,7 @@ def _completed(scope: Scope, run: Item, on: Item, *, compared: bool) -> JobRun:
     seconds = computation_seconds(run, on)
     verdict = cluster_verdict(on, scope.now, scope.silent_after)
     whole, all_threads = sum(run["worker_seconds"].values()), sum(on["worker_seconds"].values())
-    # Whoever sends may report less of the cluster than of the run, or next to nothing.
+    # A sender may report less time for the cluster than for the run, or almost none.
     priced = on["cost"] is not None and all_threads > 0 and whole > 0
     made = {
         "status": computation_status(run, verdict),

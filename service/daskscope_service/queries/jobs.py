@@ -1,4 +1,4 @@
-"""Jobs: lists of them, as they were last summed up, and one with its newest runs."""
+"""Jobs: lists of them, as they were last summarised, and one job with its newest runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from daskscope_service.web.fields import Missing
 
 Sort = Literal["last", "cost", "change"]
 
-#: Runs of which findings are counted.
+#: How many of the newest runs' findings are counted.
 _OF_FINDINGS = 50
 
 _OF_JOB = [*columns_in(job, JobView), job.c.change_at]
 
-#: What a list is in the order of, the largest first.
+#: The columns by which a list can be sorted, the largest first.
 _ORDERS: dict[str, Any] = {
     "last": job.c.last_at,
     "cost": func.coalesce(job.c.cost, 0.0),
@@ -39,9 +39,9 @@ _ORDERS: dict[str, Any] = {
 
 
 def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[JobView]:
-    """Return jobs of which a run began in the time, in the order of ``sort``.
+    """Return jobs whose newest run began in the time of ``selection``, in the order of ``sort``.
 
-    A user's are those whose newest run is theirs.
+    ``selection.user`` selects jobs whose newest run is that user's.
     """
     order = _ORDERS[sort].label("position")
     query = scope.select(job, *_OF_JOB, order)
@@ -67,7 +67,7 @@ def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[J
 def one_job(scope: Scope, id: str) -> JobDetail:
     """Return one job with its newest runs, oldest first. Raises Missing.
 
-    What its list has as it was last summed up is made of these runs.
+    Its summary is made from these runs, while lists show the stored one.
     """
     rows = scope.items(scope.select(job, *_OF_JOB).where(job.c.id == id))
     if not rows:
@@ -120,7 +120,7 @@ def one_job(scope: Scope, id: str) -> JobDetail:
     return JobDetail.of(structs.asdict(view) | made)
 
 
-#: What a job says of each of its runs.
+#: The fields of each run in an answer about a job.
 _OF_RUN = (
     *("cluster", "cluster_name", "user", "status", "started_at", "duration", "task_seconds"),
     *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers"),
@@ -139,7 +139,7 @@ def _view(row: Item, newest: Heading | None) -> JobView:
     if change is not None:
         change = {name: change[name] for name in change if name != "earlier"}
         change["at"] = row["change_at"]
-    # None: it was removed, and the job is not yet summed up again.
+    # None if the run was removed and the job has not yet been summarised again.
     user, status = (None, None) if newest is None else (newest.user, newest.status)
     title = row["name"] or ("" if newest is None else newest.title)
     return JobView.of(row | {"title": title, "user": user, "status": status, "change": change})
@@ -148,7 +148,7 @@ def _view(row: Item, newest: Heading | None) -> JobView:
 def _of_both_sides(
     scope: Scope, runs: list[JobRun], summary: Summary
 ) -> dict[tuple[str, str], list[tuple[str, Any]]]:
-    """Return rules and savings of the causes that runs around the last change had, by run."""
+    """Return rules and savings of the findings of runs before and after the last change, by run."""
     before, since = sides(runs, summary)
     pairs = [(run["cluster"], run["id"]) for run in (*before, *since)]
     key = (finding.c.cluster, finding.c.computation)
@@ -162,7 +162,10 @@ def _of_both_sides(
 
 
 def _findings(scope: Scope, runs: Iterable[JobRun]) -> list[Item]:
-    """Return the causes that stood out in ``runs``, by rule, those of most runs first."""
+    """Return by rule how many of ``runs`` have a finding; the most frequent first.
+
+    Notices, and findings that another one explains, are left out.
+    """
     pairs = [(run.cluster, run.id) for run in runs]
     key = (finding.c.cluster, finding.c.computation)
     query = among(scope.select(finding, finding.c.rule, func.count()), key, pairs)

@@ -1,4 +1,4 @@
-"""Log records: out of the service's own table, or out of InfluxDB with what it knows itself."""
+"""Log records from the service's own table, or from InfluxDB with names and users added."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from daskscope_service.db.scope import Item, Page, Position, Scope, Selection, p
 from daskscope_service.queries.scan_filter import Sifted, sift
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 
-#: The least severity number of each level, as OpenTelemetry has them; the lowest first.
+#: The lowest OpenTelemetry severity number of each level; the lowest level first.
 LEVELS = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal": 21}
 
 
-#: Reads a page by cluster and time, whoever's. Where there are fewer items than were asked for, it
-#: may go on all the same. It raises Unavailable where what keeps them does not answer.
+#: Reads a page by cluster and time, for all users. A page may have a next one even if it has fewer
+#: items than were asked for. Raises Unavailable if the store of the records does not answer.
 LogReader = Callable[[Scope, Selection], Page[Item]]
 
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which records: of this level or a higher one, with this text in them, in any case.
+    """Which records: of this level or a higher one, that contain this text, ignoring case.
 
-    ``computation`` is the id of the one that they belong to.
+    ``computation`` is the id of the computation that they belong to.
     """
 
     level: str | None = None
@@ -41,11 +41,11 @@ def list_logs(
     read: LogReader,
     most: int | None = None,
 ) -> Sifted:
-    """Return log records by time. ``user`` is the cluster's, None where that is not known.
+    """Return log records by time. Their ``user`` is the cluster's, None if it is not known.
 
-    Those of a level, a text, a computation or a user are looked for among the next
-    :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED` or ``most``: the text is encrypted.
-    Raises what ``read`` raises.
+    With a level, a text, a computation or a user, only the next ``most`` records (default:
+    :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED`) are searched, because the text is
+    encrypted. Raises what ``read`` raises.
     """
     anyone = replace(selection, user=None)
     if which == LogFilter() and selection.user is None:
@@ -67,12 +67,12 @@ def list_logs(
 
 
 def level_of(severity: int) -> str:
-    """Return the name of a severity number, "" where none was given."""
+    """Return the level of a severity number, "" for 0: none was given."""
     return next((level for level, least in reversed(LEVELS.items()) if severity >= least), "")
 
 
 def own_logs(scope: Scope, selection: Selection) -> Page[Item]:
-    """Return a page of log records out of the service's own table: a :data:`LogReader`."""
+    """Return a page of log records from the service's own table: a :data:`LogReader`."""
     query = scope.select(
         log_record, log_record, cluster.c.name.label("cluster_name"), cluster.c.user
     ).outerjoin(
@@ -89,7 +89,7 @@ def _position(item: Item) -> Position:
 
 
 def from_influxdb(store: InfluxLogs) -> LogReader:
-    """Return what reads pages of log records out of ``store``. It raises Unavailable."""
+    """Return a reader of the log records in ``store``; it raises Unavailable without an answer."""
 
     def read(scope: Scope, selection: Selection) -> Page[Item]:
         records, end = store.newest(

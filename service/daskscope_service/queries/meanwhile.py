@@ -1,4 +1,4 @@
-"""What a cluster did in a time, out of its time series: what the rules of ``insight`` look at."""
+"""Reads from time series what a cluster did in a period, for the rules of ``insight/findings``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import GATHERED, PARTS, Meanwhile, Run
 from daskscope_service.telemetry.store import MOST_LINES, SeriesLine, SeriesStore, Unavailable
 
-#: What threads' time is measured in may be this much longer than the computation.
+#: Activities are all of the threads' time only if the beats around the computation are at most this
+#: many times as far apart as it took.
 _LONGER = 1.25
-#: Beats around a computation in which its numbers arrive.
+#: Beats before and after a period within which its numbers arrive.
 _BEATS = 3
-#: Seconds that are lately; points that a mean needs.
+#: Seconds that count as lately, and the least points of a mean.
 _LATELY, _LEAST_POINTS = 60.0, 2
-#: Seconds in which a line has one point: as few as may be, for what came just after a computation
-#: began would else count as before it, depending on the time of day.
+#: Seconds for which a line has one point. They are as few as possible: with a longer step, a point
+#: just after the start of a computation could count as before it, depending on the time of day.
 _STEP = 0.001
 
 _GAUGES = (
@@ -38,12 +39,12 @@ _GAUGES = (
 _COUNTERS = (names.SPILL_IO, names.TRANSFER_IO, names.TASK_TIME)
 OF_CLUSTER = (names.CLUSTER_IDLE, names.CLIENT_COUNT, names.MEMORY_USED, *_GAUGES)
 
-#: What belongs to no task: it is of a time, and not of a computation.
+#: Activities that belong to no task, and so to a period rather than to a computation.
 _OF_NO_TASK = ("idle", "paused", "unattributed")
 
 
 class Series(defaultdict[str, list[SeriesLine]]):
-    """Lines by metric; none of a metric that has none."""
+    """Lines by the name of their metric; [] if a metric has none."""
 
     def __init__(self) -> None:
         super().__init__(list)
@@ -51,9 +52,9 @@ class Series(defaultdict[str, list[SeriesLine]]):
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """What profiles saw: thread-seconds, the line where threads were most, how much of it waited.
+    """What profiles saw: thread-seconds, the line that took most, and the share in waiting lines.
 
-    ``waiting`` is None where that is not known of so many lines that it might be most of them.
+    ``waiting`` is None if lines of which that is unknown took most of the time.
     """
 
     seconds: float | None = None
@@ -64,7 +65,7 @@ class Profiled:
 def around(
     store: SeriesStore, scope: Scope, cluster_id: str, since: float, until: float, interval: float
 ) -> Series:
-    """Return the series of a time: gauges of all of it, totals at its start and its end."""
+    """Return the series of a period: gauges over all of it, counters at its start and its end."""
     margin = _BEATS * interval
     found = read(store, scope, cluster_id, _GAUGES, since - margin, until + margin)
     found.update(read(store, scope, cluster_id, _COUNTERS, since - margin, since + margin))
@@ -82,10 +83,10 @@ def read(
     since: float,
     until: float,
 ) -> Series:
-    """Return the lines of ``metrics``; none where what keeps them does not answer."""
+    """Return the lines of ``metrics``; none if the store does not answer."""
     wanted = [metric.name for metric in metrics]
     found = Series()
-    with suppress(Unavailable):  # then nothing was measured, as far as the rules know
+    with suppress(Unavailable):  # for the rules, nothing was measured then
         for name, lines in store.query(
             scope.workspace, cluster_id, wanted, since, until, _STEP
         ).items():
@@ -94,7 +95,7 @@ def read(
 
 
 def _within(line: SeriesLine) -> SeriesLine:
-    """Return ``line`` without points that no cluster measures: OTLP carries any number."""
+    """Return ``line`` without values that no cluster can measure: OTLP allows any number."""
     if all(0 <= value <= MAX_COUNT for value in line.values):
         return line
     points = zip(line.times, line.values, strict=True)
@@ -103,7 +104,7 @@ def _within(line: SeriesLine) -> SeriesLine:
 
 
 def _joined(first: Iterable[SeriesLine], then: Iterable[SeriesLine]) -> list[SeriesLine]:
-    """Return the lines of two times as those of both."""
+    """Return the lines of two periods, with the points of both in one line each."""
     joined: dict[tuple[Any, ...], SeriesLine] = {}
     for line in (*first, *then):
         key = (*sorted(line.attributes.items()), line.field)
@@ -129,14 +130,17 @@ def _between(line: SeriesLine, since: float, until: float) -> list[float]:
 
 
 def _most(lines: Iterable[SeriesLine], since: float, until: float, **state: str) -> float | None:
-    """Return the most that ``lines`` came to together; of one ``state`` where it is given."""
+    """Return the highest sum of ``lines`` at one time; see :func:`_together`."""
     return max(_together(lines, since, until, **state).values(), default=None)
 
 
 def _together(
     lines: Iterable[SeriesLine], since: float, until: float, **state: str
 ) -> dict[float, float]:
-    """Return what ``lines`` came to together, by time; of one ``state`` where it is given."""
+    """Return the sum of ``lines`` by time, in seconds since the epoch.
+
+    ``state`` selects lines: for example, ``worker="paused"``.
+    """
     at: defaultdict[float, float] = defaultdict(float)
     for line in lines:
         if all(line.attributes.get(_ATTRIBUTES[key]) == value for key, value in state.items()):
@@ -161,7 +165,7 @@ def during(
     alone: bool,
     profiled: Profiled,
 ) -> Meanwhile:
-    """Return what the cluster did while ``run`` ran, out of :func:`around` that time."""
+    """Return what the cluster did while ``run`` ran. ``found`` is the result of :func:`around`."""
     since, until = run.started_at, run.ended_at
     late = until + 2 * interval
     counts = found[names.TASK_COUNT.name]
@@ -169,8 +173,8 @@ def during(
     workers = _most(found[names.WORKER_COUNT.name], since, late)
     cores = _most(found[names.WORKER_CPU.name], since, late)
     use, memory_share, points = gpus(found, since, until)
-    # Of a total that is there for the first time, what was before is 0: unless nothing was measured
-    # then.
+    # A counter that appears for the first time was 0 before, but only if something was measured
+    # before.
     born = since - float(cluster["started_at"]) <= _BEATS * interval
     seen = [time / 1000 for line in found[names.WORKER_COUNT.name] for time in line.times]
     measured = (born or any(time <= since for time in seen)) and any(
@@ -189,7 +193,7 @@ def during(
         workers=workers or _never_changed(cluster, "workers"),
         activities=activities,
         whole=whole,
-        # Dask counts no bytes before there are any.
+        # Dask reports no counter before the first byte: no line means 0 bytes.
         spilled=_of(spilled, names.SPILL_DIRECTION, "write", measured),
         unspilled=_of(spilled, names.SPILL_DIRECTION, "read", measured),
         transferred=sum(transferred.values()) if measured and transferred else None,
@@ -213,13 +217,16 @@ def during(
 
 
 def _mean(lines: Iterable[SeriesLine], since: float, until: float) -> float | None:
-    """Return the mean of the points of ``lines``; None where there are too few to have one."""
+    """Return the mean of the points of ``lines``; None if there are too few."""
     points = [value for line in lines for value in _between(line, since, until)]
     return sum(points) / len(points) if len(points) >= _LEAST_POINTS else None
 
 
 def _gathering(workers: Mapping[float, float], since: float) -> tuple[float | None, float | None]:
-    """Return how many workers there were at first, and how long it took until most had come."""
+    """Return the first number of workers, and the seconds until :data:`GATHERED` of them had come.
+
+    Both are None if nothing was measured.
+    """
     if not workers:
         return None, None
     before = [time for time in workers if time <= since]
@@ -229,8 +236,9 @@ def _gathering(workers: Mapping[float, float], since: float) -> tuple[float | No
 
 
 def unmanaged(found: Series, since: float, until: float) -> list[float]:
-    """Return the least unmanaged memory of a worker, in bytes, in each of several equal parts of a
-    time; none where one of them has no point.
+    """Return the least unmanaged memory per worker, in bytes, in each of :data:`PARTS` equal parts.
+
+    Return [] if one of the parts of the period has no point.
     """
     length = (until - since) / PARTS
     workers = _together(found[names.WORKER_COUNT.name], since, until)
@@ -246,15 +254,15 @@ def unmanaged(found: Series, since: float, until: float) -> list[float]:
 
 
 def _never_changed(cluster: Item, what: str) -> float | None:
-    """Return how many a cluster has, if it had as many all the time, as far as is known."""
+    """Return the peak of ``what``, if the cluster had as many all the time as far as is known."""
     most: int = cluster[f"peak_{what}"]
     return float(most) or None if cluster[what] in (most, 0) else None
 
 
 def gpus(found: Series, since: float, until: float) -> tuple[float | None, float | None, int]:
-    """Return the most that the GPUs were used, how full their memory was, and by how many points.
+    """Return the GPUs' highest utilisation, how full their memory was, and the number of points.
 
-    Nobody knows what they did at a time without a point.
+    The number matters because nobody knows what the GPUs did between points.
     """
     used = [v for line in found[names.GPU_UTILIZATION.name] for v in _between(line, since, until)]
     memory = _most(found[names.GPU_MEMORY_USED.name], since, until)
@@ -272,7 +280,7 @@ def _of(
 
 
 def _grown(lines: Iterable[SeriesLine], since: float, until: float) -> dict[tuple[str, ...], float]:
-    """Return by how much each total grew from the last point before ``since`` to ``until``."""
+    """Return by how much each counter grew from the last point before ``since`` to ``until``."""
     grown: dict[tuple[str, ...], float] = {}
     for line in lines:
         before, after = _ends(line, since, until)
@@ -295,11 +303,10 @@ def _ends(line: SeriesLine, since: float, until: float) -> tuple[float | None, f
 def _activities(
     run: Run, found: Series, interval: float, measured: bool, alone: bool
 ) -> tuple[dict[str, float], bool]:
-    """Return what the threads did while a computation ran, in thread-seconds by activity; and
-    whether that is all of their time.
+    """Return thread-seconds by activity while a computation ran, and whether they are complete.
 
-    Totals are known at beats. Where those are far from its start and end, what belongs to no task
-    is left out, and where another computation ran too, everything.
+    Counters are known only at beats. If these are far from the computation's start and end,
+    activities that belong to no task are left out; and all are if another computation ran, too.
     """
     lines = found[names.TASK_TIME.name]
     if not measured or not lines or len(lines) >= MOST_LINES:

@@ -1,7 +1,7 @@
-"""Mutes: findings that people know of, and that nobody is notified of until a time.
+"""Reads mutes: until a time, nobody is notified of the findings that a mute covers.
 
-A mute is of one rule and one computation, or of a cluster and all computations on it. It is looked
-up when findings are read, so that it counts at once, and no longer than it should.
+A mute covers one rule, and one computation or a cluster with all computations on it. Mutes are
+looked up whenever findings are read, so that they begin at once and end in time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Muted
 from daskscope_service.insight.views import MuteInForce
 
-#: What a finding shows of its mute, and of what table's columns that is made.
+#: The fields of a mute that its findings show, and the columns that they are read from.
 _SHOWN = ("id", "reason", "at", "by", "until_at")
 _COLUMNS = (
     *(mute.c.rule, mute.c.cluster, mute.c.computation, mute.c.id, mute.c.reason),
@@ -27,19 +27,19 @@ _COLUMNS = (
 
 
 def list_mutes(scope: Scope) -> list[MuteInForce]:
-    """Return the mutes that are in force, those that end first first."""
+    """Return the mutes in force; those that end first come first."""
     rows = _in_force(scope)
     return [MuteInForce.of(row | {"computation": row["computation"] or None}) for row in rows]
 
 
 def mutes_on(scope: Scope, cluster: str, computation: str = "") -> dict[str, Muted]:
-    """Return by rule what mutes findings of a computation, or of a cluster itself."""
+    """Return by rule the mutes in force on a computation, or on a cluster itself."""
     rows = _in_force(scope, mute.c.cluster == cluster, mute.c.computation.in_({"", computation}))
     return {row["rule"]: Muted(**_shown(row)) for row in rows}
 
 
 def mutes_of(scope: Scope, findings: Sequence[Item]) -> list[Item | None]:
-    """Return for each of stored findings the mute that is in force, None where there is none."""
+    """Return for each stored finding the mute in force that covers it, or None."""
     clusters = {row["cluster"] for row in findings}
     rows = _in_force(scope, mute.c.cluster.in_(clusters))
     muted = {(row["cluster"], row["computation"], row["rule"]): _shown(row) for row in rows}
@@ -51,9 +51,9 @@ def mutes_of(scope: Scope, findings: Sequence[Item]) -> list[Item | None]:
 
 
 def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnElement[bool]]:
-    """Return what a query of findings is to say to leave out those that are muted.
+    """Return the conditions that exclude muted findings from a query of findings.
 
-    That is nothing where there are no mutes: so a query reads its index alone.
+    Without mutes in force, there is no condition, so that the query needs only its index.
     """
     in_force = select_in(workspace, mute, mute.c.id).where(mute.c.until > now)
     if connection.execute(in_force.limit(1)).first() is None:

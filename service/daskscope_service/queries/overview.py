@@ -1,4 +1,4 @@
-"""The rows for the overview of a workspace."""
+"""Reads the rows of a workspace's overview."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from daskscope_service.queries.clusters import judged
 
 _OF_CLUSTER = columns_in(cluster, JudgedCluster)
 
-#: Fingerprints that are looked for with one statement.
+#: How many fingerprints one statement looks up.
 _LOOKS = 50
 
-#: Notices of a day that are put together to accidents.
+#: The most notices of a day, the newest, that are grouped into accidents.
 MOST_NOTICES = 200
 _FAILED, _LOST = "computation failed", "worker lost"
 
-#: Computations of lost workers that are looked up.
+#: The most computations of lost workers that are looked up.
 _MOST_JOINED = 2_000
 
-#: Notices of a day that are counted at most, the newest.
+#: The most notices of a day, the newest, that are counted.
 _MOST_COUNTED = 100_000
 
-#: Clusters for which the page says why they should be looked at; those with most threads first.
+#: The most clusters that the page shows as worth a look: those with the most threads.
 MOST_LOOKED_AT = 200
 
 
 def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[JudgedCluster]]:
-    """Return counts of all that runs, and the newest of it."""
+    """Return counts over all running clusters, and the newest ``limit`` of these clusters."""
     runs = (cluster.c.stopped_at.is_(None), not_(is_silent(scope)))
     counts = scope.items(
         scope.select(
@@ -87,7 +87,7 @@ def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
             select(lost.c.cluster, func.count()).group_by(lost.c.cluster)
         )
     }
-    held = cluster.c.held_by["unrunnable"].as_float()  # counts go to 2⁵³, INTEGER does not
+    held = cluster.c.held_by["unrunnable"].as_float()  # counts reach 2⁵³, too much for INTEGER
     of_losses = cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT])
     used = case((cluster.c.memory_limit > 0, cluster.c.memory_used), else_=0)
     questions: tuple[ColumnElement[bool], ...] = (
@@ -102,7 +102,7 @@ def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
         scope.select(cluster, *_OF_CLUSTER)
         .where(
             or_(
-                # What has gone is remembered for what it left: workers that it lost in a day.
+                # Clusters that are gone are shown only if they lost workers in the last day.
                 of_losses,
                 and_(
                     cluster.c.stopped_at.is_(None),
@@ -127,7 +127,7 @@ def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
 
 
 def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:
-    """Return those ``fingerprints`` that have a failure last seen before then."""
+    """Return the ``fingerprints`` of which a failure was last seen before ``before``."""
     found: set[str] = set()
     for first in range(0, len(fingerprints), _LOOKS):
         some = fingerprints[first : first + _LOOKS]
@@ -144,7 +144,7 @@ def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str
 
 @functools.cache
 def _seen(dialect: Dialect) -> Lookup:
-    # One look into an index for each, however often it failed.
+    # One look-up in an index for each fingerprint, however many failures it has.
     looks: list[Any] = [
         exists().where(
             failure.c.workspace == bindparam("workspace"),
@@ -159,13 +159,14 @@ def _seen(dialect: Dialect) -> Lookup:
 def went_wrong(
     scope: Scope, since: float, fingerprints: Sequence[str]
 ) -> tuple[dict[str, int], list[Item]]:
-    """Return how many computations failed and workers were lost since then, and the accidents.
+    """Return how many computations failed and workers were lost since ``since``, and the accidents.
 
-    An accident is a row of a notice, the newest first, with ``count``: how many notices it stands
-    for. Workers that one cluster lost are one; a computation that failed is none where the groups
-    of exceptions with ``fingerprints``, which the page shows beside, have its failure or the one
-    that it waited for, nor is a worker with which runs ended that Dask gave up for that, if they
-    have that failure. Of very many notices, the newest :data:`MOST_NOTICES` are looked at.
+    An accident is the row of a notice with ``count``, the number of notices that it stands for; the
+    newest come first. All workers that one cluster lost are one accident. Notices are left out if
+    the page already shows their failure in the groups of exceptions with ``fingerprints``: failed
+    computations whose failure, or the failure that they waited for, is in a group, and lost workers
+    for which Dask gave up a task with a failure in a group. Only the newest :data:`MOST_NOTICES`
+    are read.
     """
     kinds = (_FAILED, _LOST)
     chosen = (notice.c.found_at >= since, notice.c.kind.in_(kinds))
@@ -186,7 +187,7 @@ def went_wrong(
 
 
 def _newest(scope: Scope, since: float, which: ColumnElement[bool]) -> Subquery:
-    """Return the kinds and clusters of notices since then: of very many, the newest."""
+    """Return kind and cluster of the notices since ``since``, at most :data:`_MOST_COUNTED`."""
     query = scope.select(notice, notice.c.kind, notice.c.cluster).where(
         notice.c.found_at >= since, which
     )
@@ -196,13 +197,13 @@ def _newest(scope: Scope, since: float, which: ColumnElement[bool]) -> Subquery:
 def _shown_by_groups(
     scope: Scope, notices: Sequence[Item], fingerprints: Sequence[str]
 ) -> set[str]:
-    """Return the ids of notices of computations whose failure is in one of these groups."""
+    """Return the ids of notices of failed computations that one of these groups explains."""
     ids = {
         (item["cluster"], item["id"].removeprefix(failure_notice(item["cluster"], ""))): item["id"]
         for item in notices
         if item["kind"] == _FAILED
     }
-    # By its key alone: of a cluster that is up for long there are many.
+    # Looked up by key, because a cluster that is up for long has many failures.
     in_group = among(
         scope.select(failure, failure.c.cluster, failure.c.computation),
         (failure.c.cluster, failure.c.computation),
@@ -221,7 +222,7 @@ def _shown_by_groups(
 
 
 def _given_up(scope: Scope, notices: Sequence[Item], fingerprints: Sequence[str]) -> set[str]:
-    """Return the ids of notices of workers for whose loss a computation in a group was given up."""
+    """Return the ids of notices of lost workers that led to a KilledWorker in one of the groups."""
     ids = {
         (item["cluster"], item["id"].removeprefix(loss_notice(item["cluster"], ""))): item["id"]
         for item in notices

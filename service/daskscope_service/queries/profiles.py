@@ -1,4 +1,4 @@
-"""Profiles to be merged: the newest of a selection, whole."""
+"""Reads the newest profiles of a selection, with their trees, to be merged."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from daskscope_service.db.schema import profile
 from daskscope_service.db.scope import Item, Scope, Selection, weight
 from daskscope_service.insight.flame import fits
 
-#: Profiles, and calls and bytes in them, that are read at most: what a page can merge while someone
-#: waits. Many lines may be of few calls.
+#: The most profiles, and the most calls and bytes in them, that are read: as many as a page can
+#: merge while someone waits. Bytes are counted, too, because a few calls may have many lines.
 MOST_PROFILES = 60
 MOST_CALLS = 12_000
 _MOST_BYTES = 16 * 1024 * 1024
-#: Profiles that are read at a go.
+#: Profiles that are read by one query.
 _AT_ONCE = 10
-#: In seconds. No cluster sends one of a longer time.
+#: The longest time, in seconds, of a profile that a cluster sends.
 _LONGEST = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The newest profiles of a selection, those first that began last.
+    """The newest profiles of a selection, the newest first.
 
-    ``more`` says that there are others, ``unreadable`` how many cannot be decrypted, ``misfits``
-    how many are no tree: an earlier version stored what it was sent.
+    ``more`` says whether there are older ones, ``unreadable`` counts those that cannot be
+    decrypted, and ``misfits`` those that are no tree: earlier versions stored them unchecked.
     """
 
     items: list[Item]
@@ -36,7 +36,7 @@ class Profiles:
 
 
 def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILES) -> Profiles:
-    """Return profiles that overlap the time asked for, at most ``most``."""
+    """Return the newest profiles that overlap the time of ``selection``, at most ``most``."""
     query = scope.select(profile)
     at, id, of = profile.c.started_at, profile.c.id, profile.c.cluster
     if selection.user is not None:
@@ -73,7 +73,7 @@ def newest_profiles(scope: Scope, selection: Selection, most: int = MOST_PROFILE
 
 
 def has_profiles(scope: Scope, selection: Selection) -> bool:
-    """Return whether a cluster sent any profile of a time."""
+    """Return whether there is a profile of the cluster and the time of ``selection``."""
     query = scope.select(profile, profile.c.id).where(profile.c.cluster == selection.cluster)
     if selection.since is not None:
         query = query.where(profile.c.stopped_at > selection.since)

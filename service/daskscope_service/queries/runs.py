@@ -1,4 +1,4 @@
-"""One run beside the usual run of its job."""
+"""Reads one run, with the usual run of its job to compare it with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ _OF_GROUP = ("prefix", "tasks", "completed", "erred", "seconds", "states")
 
 
 def one_run(scope: Scope, id: str, cluster: str | None = None) -> Item:
-    """Return a run: the computation of this id, or of a job the newest that has ended.
+    """Return the run with the id of a computation, or the newest ended run of the job with that id.
 
-    ``cluster`` is where it ran, if that is known.
-
-    Raises Missing.
+    ``cluster`` is the id of the computation's cluster, if that is known. Raises Missing.
     """
     key: tuple[str, str] | None = None if cluster is None else (cluster, id)
     key = key or _computation(scope, id) or _newest_ended(scope, id)

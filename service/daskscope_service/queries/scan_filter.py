@@ -1,4 +1,4 @@
-"""Filters by values that the database cannot search: encrypted ones, or without an index."""
+"""Filters rows by values that the database cannot search: they are encrypted, or have no index."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from daskscope_service.db.scope import (
     weight,
 )
 
-#: Rows that one request looks through at most, and at a go.
+#: The most rows that one request searches, and how many are read together.
 MOST_SIFTED = 1000
 _AT_ONCE = 250
 
 
 @dataclass(frozen=True, slots=True)
 class Sifted(Page[Item]):
-    """A page of what fits, and how far was looked.
+    """A page of the rows that fit, and how far the search went.
 
-    ``reached`` is the time of the last row that was looked at where the search was given up, and
-    goes on after ``next``; None where the page is full, or the list at its end.
+    ``reached`` is the time of the last searched row, if the search stopped after a number of rows;
+    it can go on after ``next``. It is None if the page is full or the list ended.
     """
 
     reached: float | None = None
@@ -41,9 +41,8 @@ def sift(
 ) -> Sifted:
     """Return a page of the rows of ``read`` that fit, out of the next ``most``.
 
-    That is :data:`MOST_SIFTED`, unless it is said. There are fewer where they have more than
-    :data:`~daskscope_service.db.scope.MOST_BYTES`. ``position`` says where a row stands in the
-    list.
+    ``most`` is :data:`MOST_SIFTED` by default. The page ends earlier if its rows take more than
+    :data:`~daskscope_service.db.scope.MOST_BYTES`. ``position`` returns the position of a row.
     """
     most = MOST_SIFTED if most is None else most
     found: list[Item] = []

@@ -1,4 +1,4 @@
-"""What followed one another on a cluster: computations from one line of code, and workers."""
+"""Finds what came one after another on a cluster: computations of one line of code, and workers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.evidence import Coming, Loop
 from daskscope_service.insight.wording import file_name
 
-#: Computations and workers that are looked at, the newest.
+#: The most computations, and the most workers, that are read: the newest.
 _MOST_COMPUTATIONS, _MOST_WORKERS = 300, 1_000
-#: Seconds by which one may begin before the one before has ended, as it is known.
+#: Seconds by which a computation may begin before the previous one is known to have ended.
 _OVERLAP = 0.1
 
 
 def loops(scope: Scope, cluster_id: str) -> list[Loop]:
-    """Return where computations of one user came one after another from the same line of code."""
+    """Return the loops: consecutive computations of one user from the same line of code."""
     table = schema.computation
     columns = ("user", "started_at", "stopped_at", "ended_at", "worker_seconds")
     frame = last_entry(table.c.frames).label("frame")
@@ -40,7 +40,7 @@ def loops(scope: Scope, cluster_id: str) -> list[Loop]:
 
 def _loop(line: str, rows: list[Item]) -> Loop | None:
     pauses = [then["started_at"] - _ended(before) for before, then in pairwise(rows)]
-    # Those that ran side by side were not one after another.
+    # Computations that overlapped are no loop.
     if not pauses or min(pauses) < -_OVERLAP:
         return None
     took = sum(max(_ended(row) - row["started_at"], 0.0) for row in rows)
@@ -61,7 +61,7 @@ def _loop(line: str, rows: list[Item]) -> Loop | None:
 
 
 def _line(row: Item) -> str | None:
-    """Return the line of the user's code that asked for it, as ``file:line``."""
+    """Return the user's line of code that started a computation, as ``file:line``."""
     frame = row["frame"]
     return None if frame is None else f"{file_name(frame['file'])}:{frame['line']}"
 
@@ -75,7 +75,7 @@ def _ended(row: Item) -> float:
 
 
 def coming(scope: Scope, cluster_id: str) -> Coming:
-    """Return the workers that were asked to leave before the last one came."""
+    """Return counts and times of the workers that left on request before the last worker came."""
     table = schema.worker_loss
     query = (
         scope.select(table, table.c.at, table.c.lifetime)
@@ -86,7 +86,7 @@ def coming(scope: Scope, cluster_id: str) -> Coming:
     )
     rows = scope.connection.execute(query).all()
     last_came = max((at - lifetime for at, lifetime in rows), default=0.0)
-    # Those that left after it left with the cluster, or with the work.
+    # Workers that left later left because the cluster or the work ended.
     left = [(at, lifetime) for at, lifetime in rows if at < last_came]
     if not left:
         return Coming(0, 0.0, 0.0)

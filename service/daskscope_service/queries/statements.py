@@ -1,4 +1,4 @@
-"""The statements that calls were made in, read from the code that clusters sent."""
+"""Reads the statements in which calls were made, from the code that clusters sent."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from daskscope_service.db.schema import code
 from daskscope_service.db.scope import Item, Scope, read_in_parts
 from daskscope_service.insight.statement import statement_in
 
-#: A line of stored code: its hash, and the line in its file.
+#: A line of stored code: the hash of the code, and the number of the line in its file.
 Place = tuple[str, int]
 
 
 def statements_at(
     scope: Scope, frames: Iterable[Item], most: int | None = None
 ) -> dict[Place, str]:
-    """Return the statements at ``frames``, if their code is stored; cut after ``most`` characters.
+    """Return the statements at ``frames`` whose code is stored, cut to ``most`` characters.
 
-    Of the code, which may be large, only some is in memory at a time.
+    Only a part of the code, which may be large, is in memory at a time.
     """
     lines: dict[str, set[int]] = {}
     for frame in frames:
@@ -37,5 +37,5 @@ def statements_at(
 
 
 def cut(text: str, most: int | None) -> str:
-    """Return ``text`` with at most so many characters."""
+    """Return ``text`` with at most ``most`` characters; None is no limit."""
     return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
