@@ -75,7 +75,7 @@ def install(app: Flask, settings: Settings) -> None:
 
     def is_own(origin: str) -> bool:
         scheme, _, host = origin.partition("://")
-        if expected is None:  # an unknown proxy may speak TLS for the service
+        if expected is None:  # compare no scheme: a proxy may handle TLS for the service
             return host in (request.host, own_host)
         # The scheme must match too: anyone on the network may answer for this host over plain HTTP.
         return (scheme, _without_usual_port(host)) == (own_scheme, expected)
@@ -299,7 +299,7 @@ def _workspace_for(scope: str, least: Role | None, *, recently: bool = False) ->
             "dsk_<id>_<secret>.",
             error="invalid_token",
         )
-    g.token_id = token.id  # for the log
+    g.token_id = token.id  # for the log of requests
     state = token.state(now)
     if state != "active":
         raise _unauthorized(

@@ -1,4 +1,4 @@
-"""How to report a cluster: shown in an empty workspace, and in the settings."""
+"""The steps to make a cluster report; an empty workspace and the settings show them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def has_clusters(scope: Scope) -> bool:
 
 
 def first_run() -> str:
-    """Return the page that shows which steps are done, and notices when a cluster reports."""
+    """Return the page with the steps and which are done; it reloads until a cluster reports."""
     found = steps()
     used = [one for one in found["sends"] if one.last_used_at is not None]
     return render_template(

@@ -55,7 +55,7 @@ class Provider:
     redirect_uri: str
     #: How many sign-ins may wait for the provider's answers at the same time.
     at_once: int = 4
-    # Answers of the provider, and when they came. Each process asks for them itself.
+    # Answers of the provider, and when they came. Each process has its own.
     _document: dict[str, Any] = field(default_factory=dict, repr=False)
     _keys: KeySet | None = field(default=None, repr=False)
     _asked_at: float = 0.0

@@ -1,4 +1,4 @@
-"""A cache of tokens: a heartbeat should not cost a query for its token."""
+"""A cache of tokens, so that most heartbeats need no query for their token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TokenCache:
         self._tokens: dict[bytes, tuple[float, Token]] = {}
 
     def find(self, text: str, now: float) -> Token | None:
-        """Return what :func:`.tokens.find` returns, or returned less than a minute ago."""
+        """Return the token with this text, as :func:`.tokens.find`, but up to a minute old."""
         token = self.recall(text, now)
         if token is not None:
             return token
@@ -41,7 +41,7 @@ class TokenCache:
         return token
 
     def recall(self, text: str, now: float) -> Token | None:
-        """Return the token if it was found less than a minute ago, without asking the database."""
+        """Return the token if it is in the cache and at most a minute old; else None."""
         cached = self._tokens.get(hash_of(text))
         return cached[1] if cached is not None and now < cached[0] else None
 

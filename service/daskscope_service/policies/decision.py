@@ -33,7 +33,7 @@ class UnknownTimeZone(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is done about clusters that are idle for ``after`` seconds.
+    """A rule: what the service does about clusters that are idle for ``after`` seconds.
 
     It applies to clusters of ``users`` (one of the patterns must match; none: everyone) that have
     all of ``tags`` (patterns by tag). It works from ``begins`` to ``ends``, ``HH:MM`` in
@@ -69,7 +69,7 @@ class Decision:
 
     @property
     def acts(self) -> bool:
-        """Whether there is something to do."""
+        """Whether the policy acts now: it gives notice, or asks the cluster to shut down."""
         return self.outcome in ("notice", "shutdown")
 
 
@@ -144,7 +144,8 @@ def local_time(now: float, time_zone: str) -> str:
     return datetime.fromtimestamp(now, _zone(time_zone)).strftime("%H:%M")
 
 
-#: Files beside those of zones: this machine's own setting, or zones that nobody lives by.
+#: Names that zoneinfo accepts, but which are not time zones of people: this machine's own setting,
+#: placeholders, and copies of the zones, some with leap seconds.
 _NO_ZONES = re.compile("localtime|posixrules|Factory|posix/.*|right/.*")
 
 

@@ -23,7 +23,8 @@ from daskscope_service.policies.queries import as_policy, last_acted, policies_i
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NewShutdown, NotPossible
 
-#: Clusters that have sent nothing for longer are lost, whatever the settings say.
+#: Seconds since the last heartbeat. A cluster that was silent for longer is lost, whatever the
+#: settings say, so no policy is applied to it.
 _HEARD_WITHIN = 86400.0
 
 #: Seconds that a round spends on one workspace, about, so that others get their turn. The clusters
@@ -43,7 +44,7 @@ def _patrol(engine: Engine, name: str, silent_after: float) -> int:
     with engine.connect() as connection:
         ones = _policies(connection, name)
         idle = _idle_for(connection, name, min(one.after for one in ones)) if ones else []
-    random.shuffle(idle)  # random, as a round may end before the last
+    random.shuffle(idle)  # a round may end before the last one, so vary which are left out
     for cluster_id in idle:
         for one in ones:
             with engine.connect() as connection:

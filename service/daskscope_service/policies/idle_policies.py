@@ -80,7 +80,7 @@ def replace(change: Change, policy: Policy, *, read_at: float | None = None) -> 
     ------
     Missing
         The policy was removed.
-    Changed
+    PolicyChanged
         It was changed after ``read_at``.
     NameTaken, Unfit
         As :func:`add`.

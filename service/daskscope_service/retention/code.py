@@ -1,9 +1,9 @@
 """Removes code that no computation refers to any more.
 
 A heartbeat may refer to code by its hash at any time, and the service does not ask a cluster for
-code that it has. Therefore unused code is first marked. From then on, the service asks for it
-again, and removes the mark when it gets it. Then all computations are read once more, to find those
-that arrived before the mark.
+code that it has. Therefore unused code is first marked. From then on, the service asks clusters for
+it again, and removes the mark when one sends it. Then all computations are read once more, to find
+those that arrived before the mark.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from daskscope_service.retention.throttle import Removed, Throttle
 
 _DAY = 86_400.0
 
-#: By kind, the width in milliseconds of the points that its points become once they are too old.
+#: When points of a kind are too old, one point per so many milliseconds replaces them.
 _WIDTHS = {"series-full": 5 * 60_000, "series-5min": 60 * 60_000}
 
 
@@ -145,7 +145,7 @@ def _by_cluster(
     for cluster in clusters_in(engine, table, workspace):
         chosen = keys_of(table, workspace).where(table.c.cluster == cluster, table.c[at] < before)
         yield from remove(engine, table, chosen, pace)
-        yield Removed(table.name, 0)  # the search is work too, even if it finds nothing
+        yield Removed(table.name, 0)  # lets the throttle pause: the search takes time, too
 
 
 def _series(

@@ -37,8 +37,7 @@ from daskscope_service.retention.removal import keys_of
 
 _DAY = 86_400.0
 
-#: How many rows, or days of clusters, are counted at most, and the size of how many rows is
-#: measured.
+#: How many rows, or days of clusters, are counted at most; and how many rows are measured.
 MOST_COUNTED = 1_000
 _MEASURED = 8
 

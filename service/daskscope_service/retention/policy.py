@@ -97,7 +97,7 @@ def set_periods(change: Change, own: Periods) -> None:
 
     Raises
     ------
-    Unfit
+    UnfitPolicy
         Fewer days than one, more than a hundred years, or finer points of series would be kept
         for longer than coarser ones.
     """

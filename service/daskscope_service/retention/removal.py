@@ -138,7 +138,7 @@ def remove_series(
             return
 
     def removed(connection: Connection) -> int:
-        series_generation.begin_next(connection)  # from here on, no one writes points
+        series_generation.begin_next(connection)  # from here on, no process writes points
         ids = connection.execute(chosen).scalars().all()
         for point in _POINTS:
             connection.execute(delete(point).where(point.c.series.in_(ids)))
@@ -178,7 +178,7 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
 
 
 def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
-    """Have the jobs of these computations summed up again, which removes those without runs."""
+    """Mark the jobs of these computations to be summed up again, which removes empty jobs."""
     if not keys:
         return
     names = ("of_workspace", "of_cluster", "of_id")

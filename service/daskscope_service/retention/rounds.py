@@ -1,6 +1,6 @@
 """Rounds that remove old data, in the background or by a command.
 
-Only one of the processes that share a database does so at a time.
+Of the processes that share a database, only one does a round at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIRST_AFTER = 300.0
 #: Seconds between two log lines about a round that takes long.
 _SAY_EVERY = 60.0
 
-#: The share of the file that may stay unused: it is needed again soon.
+#: The share of the file that may stay unused: new data will need it soon.
 _UNUSED_PART = 0.05
 
 #: Pages of SQLite that are given back in one step.
@@ -107,7 +107,7 @@ def next_round(engine: Engine, interval: float, now: float) -> float | None:
 
 
 def removal(engine: Engine, *, interval: float, instruments: ServiceMetrics) -> PeriodicTask:
-    """Start the task that does a round every ``interval`` seconds; it does none if that is 0."""
+    """Start and return the task that does a round every ``interval`` seconds; 0: no rounds."""
     lease, ended, jumps = Lease(engine, WORK), threading.Event(), Jumps()
 
     def work() -> None:

@@ -60,7 +60,7 @@ def thin(
         if not rows:
             return
         last = rows[-1].id
-        yield Removed(point.name, 0)  # looking is work too
+        yield Removed(point.name, 0)  # lets the throttle pause: the query takes time, too
         waiting = deque((id, kind, at) for id, kind, at in rows if at is not None)
         while waiting:
             looked_at = gone = 0

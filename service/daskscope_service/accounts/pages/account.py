@@ -246,7 +246,7 @@ def _signed_out() -> Response:
     response = make_response(redirect("/sign-in", code=303))
     settings: Settings = current_app.config["SETTINGS"]
     name = access.session_cookie_name()
-    # Browsers ignore this without the attributes that a name with the prefix __Host- requires.
+    # A name with the prefix __Host- requires these attributes, also to delete the cookie.
     response.delete_cookie(name, path="/", secure=settings.secure, httponly=True, samesite="Lax")
     return response
 

@@ -1,4 +1,4 @@
-"""Sign-in by OpenID Connect: to the provider and back; connecting an account with it."""
+"""Sign-in by OpenID Connect: sends browsers to the provider, and receives them afterwards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_provider(settings: Settings) -> Provider | None:
         settings.oidc_client_id,
         settings.oidc_client_secret,
         f"{settings.url}{_PATH}/callback",
-        at_once=max(1, settings.threads // 2),  # the others answer other requests meanwhile
+        at_once=max(1, settings.threads // 2),  # keeps the other threads for other requests
     )
 
 
@@ -63,7 +63,8 @@ def connect() -> ResponseReturnValue:
     """Send the browser to the provider, to connect the user's account with an account there."""
     if not _is_meant():
         raise Problem(403, "This request came from another site, so it was refused.")
-    access.check_fresh()  # whoever the provider then lets in can sign in as this user for good
+    # From then on, whoever signs in at that account of the provider can sign in as this user.
+    access.check_fresh()
     return _away("/account", user_id=g.session.user)
 
 
@@ -98,10 +99,11 @@ def finish() -> ResponseReturnValue:
 
 
 def _is_meant() -> bool:
-    """Return whether a person wants to go to the provider, and not another site or an image there.
+    """Return whether the user came from this site or typed the address.
 
-    A form that is sent by POST is no alternative: our own policy (form-action) does not allow its
-    answer to redirect to another site.
+    It returns False if another site sent the browser here, or embedded the address, for example as
+    an image. A POST form cannot replace this check: our Content-Security-Policy (form-action) does
+    not allow the answer to a form to redirect to another site.
     """
     headers = request.headers  # browsers from before 2023 do not send them
     return (
@@ -137,7 +139,7 @@ def _away(target: str, *, user_id: str | None, again: bool = False) -> ResponseR
         max_age=round(openid_sign_in.SECONDS),
         path=path,
         httponly=True,
-        samesite="Lax",  # it comes along when the provider sends the browser back
+        samesite="Lax",  # browsers send it when the provider redirects back
         secure=secure,
     )
     return response
@@ -150,7 +152,7 @@ def _failed(wrong: str, status: int = 403) -> ResponseReturnValue:
 def _without_ticket(answer: ResponseReturnValue) -> ResponseReturnValue:
     response = make_response(answer)
     name, path, secure = _cookie()
-    # Browsers ignore this without the attributes that a name with the prefix __Host- requires.
+    # A name with the prefix __Host- requires these attributes, also to delete the cookie.
     response.delete_cookie(name, path=path, secure=secure, httponly=True, samesite="Lax")
     return response
 

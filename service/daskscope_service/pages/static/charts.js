@@ -1,21 +1,22 @@
-// Draws a cluster's charts with uPlot, in place of those that the page came with, and keeps them
-// fresh. What they show is in the address; the service makes numbers, links and words of it.
+// Draws a cluster's charts with uPlot in place of the SVGs in the page, and refreshes them. The address
+// says which period they show. The service computes the numbers, links and texts.
 "use strict";
 
 (() => {
   const HEIGHT = 202;
-  // Marks of a kind up to which each has a line from top to bottom; more would hide the chart.
+  // Up to FEW marks of one kind are lines from top to bottom. More would hide the chart, so they are
+  // SHORT pixels high.
   const FEW = 20;
   const SHORT = 14;
   const SIGNS = { computation: "▬", failure: "▲", loss: "◆" };
-  // It is to fit where it is read: in one line, on a phone in two.
+  // The hint must fit into one line, on a phone into two.
   const HINT = matchMedia("(pointer: coarse)").matches
     ? "Touch a chart to read it."
     : matchMedia("(max-width: 60rem)").matches
       ? "Drag over a chart to zoom, double-click to go back."
       : "Drag over a chart to zoom, double-click to go back. In the charts: ← → to read, + − to zoom, Esc to go back.";
   const SECTIONS = { computation: "h-computations", failure: "h-failures", loss: "h-losses" };
-  // By the least distance of ticks in seconds: their text, and what is added where a year or day begins.
+  // The least distance of ticks in seconds, their text, and what is added where a year or day begins.
   const CLOCK = [
     [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
     [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
@@ -29,8 +30,8 @@
   const box = document.getElementById("charts");
   const plots = new Map();
   let shown = null; // the newest answer
-  let pointed = null; // the plot under the pointer: the others follow it
-  let cursor = null; // seconds, where the cursor is
+  let pointed = null; // the plot under the pointer, whose cursor the other plots follow
+  let cursor = null; // the time at the cursor, in seconds since the Unix epoch
   let timer = 0;
   let turn = 0;
 
@@ -58,7 +59,7 @@
   }
   const clock = (seconds) => `${new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
-  // --- what the service says ---------------------------------------------------------------------
+  // --- data from the service ---------------------------------------------------------------------
 
   async function load() {
     clearTimeout(timer);
@@ -66,7 +67,7 @@
     const mine = turn;
     try {
       const answer = await fetch(`${location.pathname}/charts${location.search}`);
-      if (answer.redirected) return location.reload(); // the session is over
+      if (answer.redirected) return location.reload(); // the session has ended: show the sign-in page
       if (!answer.ok) throw new Error(`${answer.status}`);
       const found = await answer.json();
       if (mine !== turn) return;
@@ -82,7 +83,7 @@
     if (every !== null) timer = setTimeout(refresh, 1000 * every);
   }
 
-  // Nobody looks: ask for nothing, until somebody does.
+  // Request nothing while the page is hidden.
   function refresh() {
     if (!document.hidden) load();
   }
@@ -107,7 +108,7 @@
     box.dataset.drawn = String(Date.now());
   }
 
-  // The same elements, so that the one that has the focus keeps it.
+  // Changes the links in place, so that a link keeps the focus.
   function links(nav, wanted) {
     wanted.forEach(({ query, current }, i) => {
       const link = nav.children[i];
@@ -183,7 +184,7 @@
     return {
       width,
       height: HEIGHT,
-      tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), "Etc/UTC"), // as all times on the page
+      tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), "Etc/UTC"), // UTC, like all times on the page
       legend: { show: false },
       cursor: {
         y: false,
@@ -229,7 +230,7 @@
     draw.clip();
     draw.font = `${12 * dot}px system-ui`;
     draw.textAlign = "center";
-    // Of those that overlap, one shade.
+    // One path for all computations, so that bands that overlap do not get darker.
     const bands = new Path2D();
     const bars = new Path2D();
     const number = {};
@@ -268,7 +269,8 @@
     tell();
   }
 
-  // Each legend tells of the cursor, or without one of the end; so does the line above the charts.
+  // Show the values at the cursor in the legends, or the last values if there is no cursor. The line
+  // above the charts shows the cursor's time.
   function tell() {
     for (const { chart, plot, values } of plots.values()) {
       const at = cursor === null ? null : plot.valToIdx(cursor);
@@ -300,7 +302,7 @@
     load();
   }
 
-  // To what was there before one zoomed.
+  // Return the query of the period that was shown before the user zoomed.
   function back() {
     const query = new URLSearchParams(location.search);
     query.delete("from");
@@ -358,7 +360,7 @@
     if (shown) show();
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  // Paper is light, whatever the screen is; what is on a canvas has to be so before it is printed.
+  // Print on a light background, also if the screen is dark: redraw the canvases before printing.
   for (const [event, paper] of [["beforeprint", true], ["afterprint", false]]) {
     window.addEventListener(event, () => {
       document.documentElement.toggleAttribute("data-paper", paper);

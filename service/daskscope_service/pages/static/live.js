@@ -1,12 +1,13 @@
-// Keeps the live part of a page fresh: htmx asks, this says when not to, and when it is old.
+// Assists htmx, which refreshes the live part of a page: prevents needless requests, and marks the
+// page as old if a refresh failed.
 "use strict";
 
-// Nobody looks: ask for nothing.
+// Request nothing while the page is hidden.
 document.addEventListener("htmx:before:request", (event) => {
   if (document.hidden) event.preventDefault();
 });
 
-// The session is over: show the sign-in page as a page, not inside this one.
+// If the session has ended, show the sign-in page instead of this page, not inside it.
 document.addEventListener("htmx:before:response", (event) => {
   if (event.detail.ctx.response.raw.redirected) {
     event.preventDefault();
@@ -14,7 +15,7 @@ document.addEventListener("htmx:before:response", (event) => {
   }
 });
 
-// The next answer takes this back, because it comes without it.
+// Show that the page is old. The next refresh replaces the element and so hides it again.
 for (const trouble of ["htmx:error", "htmx:response:error"]) {
   document.addEventListener(trouble, () => {
     document.querySelector("#updated .stale")?.removeAttribute("hidden");
