@@ -160,8 +160,7 @@ def _cluster(cluster_id: str) -> ClusterView:
 def _lead_to_service(html: str, url: str) -> str:
     """Return ``html`` with absolute links, which lead to the service wherever it is opened."""
     # This matches no text from users, because quotation marks in it are escaped.
-    # The replacements are functions: in a replacement string, re would interpret the backslashes
-    # that a cluster's id may contain.
+    # The replacements are functions, because re would interpret backslashes in a string.
     html = re.sub(r'(\s(?:href|action)=")/', lambda found: f"{found[1]}{url}/", html)
     path = request.path.removeprefix("/api/v1").removesuffix(".html").removesuffix("/report")
     page = f"{url}{quote(path)}?"
