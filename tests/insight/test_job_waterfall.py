@@ -114,3 +114,8 @@ def test_an_older_exporter_says_less_and_it_still_adds_up() -> None:
     found = parts(old, longer)
     assert max(found, key=lambda part: part.seconds).kind == "each"
     assert sum(part.seconds for part in found) == pytest.approx(7.5)
+
+
+def test_more_computing_than_threads_had_time_for_leaves_all_of_it_unexplained() -> None:
+    absurd = replace(USUAL, duration=17.0, compute=1e20, transfer=0.0, work={})
+    assert named(absurd) == {("rest", None): 5.0}

@@ -146,7 +146,9 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     share = min(max(waiting, 0.0) / measured, 1.0) if measured > 0 else 0.0
     waits = {"transfer": run.transfer * share, "disk": run.disk * share}
     waits["waiting"] = waiting - sum(waits.values())
-    return _Account(start, run.work, computing, waits, idle, paused, threads)
+    account = _Account(start, run.work, computing, waits, idle, paused, threads)
+    # Beside far more computing than its threads had time for, all else is lost to rounding.
+    return account if account.busy > 0 else None
 
 
 def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[WaterfallPart]:
