@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, func, select, true
+from functools import reduce
+from operator import add
+from typing import Any
+
+from sqlalchemy import Engine, Select, String, bindparam, func, select, true
 
 from daskscope_service.db import points, schema
 from daskscope_service.db.rows import select_in
@@ -20,17 +24,23 @@ TABLES = [
 POINTS = points.where(lambda _: true()).subquery("every_point")
 
 
+def _counted() -> Select[Any]:
+    """Return a query for the rows of the workspace that is its parameter."""
+    workspace: Any = bindparam("workspace", type_=String)
+    counts = [select_in(workspace, table, func.count()).scalar_subquery() for table in TABLES]
+    points = (
+        select(func.count())
+        .select_from(POINTS)
+        .join(schema.series, schema.series.c.id == POINTS.c.series)
+        .where(schema.series.c.workspace == workspace)
+    )
+    return select(reduce(add, counts) + points.scalar_subquery())
+
+
+_COUNTED = _counted()
+
+
 def count_rows(engine: Engine, workspace: str) -> int:
     """Return how many rows ``workspace`` has."""
     with engine.connect() as connection:
-        counts = (
-            connection.execute(select_in(workspace, table, func.count())).scalar_one()
-            for table in TABLES
-        )
-        points = (
-            select(func.count())
-            .select_from(POINTS)
-            .join(schema.series, schema.series.c.id == POINTS.c.series)
-            .where(schema.series.c.workspace == workspace)
-        )
-        return int(sum(counts) + connection.execute(points).scalar_one())
+        return int(connection.execute(_COUNTED, {"workspace": workspace}).scalar_one())
