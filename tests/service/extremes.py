@@ -10,7 +10,8 @@ import dataclasses
 import time
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -22,6 +23,8 @@ from daskscope_service.insight.time import ACTIVITIES
 
 CLUSTERS, COMPUTATIONS, PROFILE, FINGERPRINT = ("A", "B"), ("c1", "c2"), "p1", "1:abc"
 TRACE = "0123456789abcdef" * 2
+
+Change = Callable[[Any], Any]
 
 #: What mappings have entries of that pages look for, and one that none looks for.
 _KEYS = (*ACTIVITIES, "memory", "processing", "unrunnable", "thread", "cluster", "=1", "\n", "é")
@@ -74,45 +77,103 @@ def _values(kind: Any, wide: bool) -> st.SearchStrategy[Any]:
     return _numbers(inner, bounds, wide)
 
 
-def one_extreme(value: Any, kind: Any = Heartbeat, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what differs from ``value`` in one field, which is at its bounds, and which that is.
+@dataclasses.dataclass(frozen=True)
+class Extreme:
+    """One field at one of its bounds: which, what it is then, and what makes a value so."""
+
+    field: str
+    what: str
+    change: Change
+
+    def clashes(self, other: Extreme) -> bool:
+        """Return whether only one of both can be in a value."""
+        shorter, longer = sorted((self.field, other.field), key=len)
+        return longer.startswith(shorter) and longer[len(shorter) :][:1] in ("", ".", "[")
+
+
+def extremes_of(value: Any, kind: Any = Heartbeat, field: str = "") -> Iterator[Extreme]:
+    """Yield what makes ``value`` differ in one field, which is then at one of its bounds.
 
     Of rows, the first one differs.
     """
     inner, bounds = notes_in(kind)
     origin, arguments = typing.get_origin(inner), typing.get_args(inner)
+
+    def instead(*some: Any) -> Iterator[Extreme]:
+        for one in some:
+            yield Extreme(field, repr(one)[:12], _become(one))
+
     if origin in (types.UnionType, typing.Union):
-        yield f"{path} none", None
+        yield from instead(None)
         if value is not None:
             [inner] = [one for one in arguments if one is not type(None)]
-            yield from one_extreme(value, inner, path)
+            yield from extremes_of(value, inner, field)
     elif dataclasses.is_dataclass(inner):
+        kept = _hashed if inner is protocol.Code else lambda row: row
         for name, hint in fields_of(typing.cast(type, inner)).items():
             if (inner, name) not in _TOGETHER and (inner, name) != (protocol.Code, "hash"):
-                for what, other in one_extreme(getattr(value, name), hint, f"{path}.{name}"):
-                    yield what, dataclasses.replace(value, **{name: other})
+                for one in extremes_of(getattr(value, name), hint, f"{field}.{name}"):
+                    yield dataclasses.replace(one, change=_in_field(name, one.change, kept))
     elif origin is Literal:
-        yield from ((f"{path} {one}", one) for one in arguments if one != value)
+        yield from instead(*(one for one in arguments if one != value))
     elif inner is bool:
-        yield f"{path} {not value}", not value
+        yield from instead(not value)
     elif inner is str:
         most = next(bound.most for bound in bounds if isinstance(bound, Length))
-        yield from ((f"{path} {text[:9]!r}", text) for text in ("", "\uffff" * most))
+        yield from instead("", "\uffff" * most)
     elif origin is dict:
-        yield f"{path} empty", {}
-        for key, one in value.items():
-            for what, other in one_extreme(one, arguments[1], f"{path}[{key}]"):
-                yield what, {**value, key: other}
+        yield from instead({})
+        for key, inside in value.items():
+            for one in extremes_of(inside, arguments[1], f"{field}[{key}]"):
+                yield dataclasses.replace(one, change=_of_keys((key,), one.change))
         # Their sums, too, are at a bound.
-        for what, other in one_extreme(one, arguments[1], f"{path}[all]") if value else ():
-            yield what, dict.fromkeys(value, other)
+        for one in extremes_of(inside, arguments[1], field) if value else ():
+            yield dataclasses.replace(one, change=_of_keys((*value,), one.change))
     elif origin is tuple:
-        yield f"{path} empty", ()
-        for what, other in one_extreme(value[0], arguments[0], path) if value else ():
-            yield what, (other, *value[1:])
+        yield from instead(())
+        for one in extremes_of(value[0], arguments[0], field) if value else ():
+            yield dataclasses.replace(one, change=_of_first(one.change))
     else:
         some = _extremes(inner, bounds, wide=False)
-        yield from ((f"{path} {one!r}", one) for one in {some[0], some[1], some[-1]})
+        yield from instead(*dict.fromkeys((some[0], some[1], some[-1])))
+
+
+def _become(value: Any) -> Change:
+    return lambda _: value
+
+
+def _in_field(name: str, change: Change, kept: Change) -> Change:
+    return lambda row: kept(dataclasses.replace(row, **{name: change(getattr(row, name))}))
+
+
+def _of_keys(keys: tuple[str, ...], change: Change) -> Change:
+    return lambda entries: entries | {key: change(entries[key]) for key in keys}
+
+
+def _of_first(change: Change) -> Change:
+    return lambda rows: (change(rows[0]), *rows[1:])
+
+
+def in_groups(extremes: Sequence[Extreme], most: int, times: int) -> list[list[Extreme]]:
+    """Put each of ``extremes`` into so many groups that can be in one value, of others each time.
+
+    What one hides in one of its groups, by what is beside it, another shows.
+    """
+    order = Random(0)
+    groups: list[list[Extreme]] = []
+    for _ in range(times):
+        left = [*extremes]
+        made: list[list[Extreme]] = []
+        order.shuffle(left)
+        for one in left:
+            for group in made:
+                if len(group) < most and not any(map(one.clashes, group)):
+                    group.append(one)
+                    break
+            else:
+                made.append([one])
+        groups += made
+    return groups
 
 
 def _numbers(kind: type, bounds: tuple[Any, ...], wide: bool) -> st.SearchStrategy[Any]:
