@@ -50,7 +50,7 @@ _CSV = make_columns(
 def clusters() -> ResponseReturnValue:
     """Show the clusters that match the filters, or how to report the first one."""
     if not all(request.args.values()):
-        # A browser sends the empty fields of a form, too: keep them out of the address.
+        # A browser also sends the empty fields of a form. Redirect to an address without them.
         return redirect(
             address(**{name: None for name, value in request.args.items() if not value})
         )

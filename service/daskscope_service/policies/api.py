@@ -22,7 +22,7 @@ blueprint = Blueprint("policies", __name__, url_prefix="/api/v1")
 
 
 class PolicyRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What is done about clusters that are idle for ``after`` seconds.
+    """A rule: what the service does about clusters that are idle for ``after`` seconds.
 
     It applies to clusters of ``users`` (patterns; none: everyone) that have all of ``tags``
     (patterns by tag), from ``begins`` to ``ends`` (HH:MM; null: all day) in ``time_zone``.

@@ -209,8 +209,8 @@ def _points_between(dialect: Dialect) -> Lookup:
 
 
 def _of_points(connection: Connection, workspace: str, since: float, until: float) -> Forecast:
-    # The usage says on which days there was which cluster. The points are counted on some of those
-    # days, and estimated for the others.
+    # The table of usage holds on which days each cluster ran. The points are counted for some of
+    # these days, and estimated for the others.
     between = {"workspace": workspace, "first": int(since // _DAY), "end": int(until // _DAY)}
     dialect = connection.dialect
     ((days,),) = _number_of_days(dialect).within(connection, **between)

@@ -85,7 +85,7 @@ LIST = (*OF_CLUSTER, CLUSTER)
 def refuse_unknown(*names: str) -> None:
     """Raise a problem for a parameter that is not in ``names``, is empty or appears twice.
 
-    If a misspelled parameter was ignored, the answer would silently differ from what was asked for.
+    If a misspelled parameter were ignored, the client would get an answer to another question.
     """
     for name, values in request.args.lists():
         if name not in names:
