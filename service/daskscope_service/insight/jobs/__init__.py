@@ -1,1 +1,1 @@
-"""Jobs, the same work over time: what makes runs one job, when it changed, and how two differ."""
+"""Jobs: which runs are the same work, when a job changed, and how two of its runs differ."""

@@ -1,11 +1,11 @@
-"""When a job changed: change points in what its runs took, oldest first.
+"""Finds when a job changed: change points in the durations of its runs, oldest first.
 
-Below five runs there is no verdict. From five on, the last three count as a change where all of
-them are beyond what the runs before vary by. From thirteen on it is E-divisive with means (Matteson
-and James 2014), with Student's t-test in place of permutations, as in Hunter (Fleming et al. 2023)
-and Apache Otava: the same runs give the same answer each time. Where it finds nothing, parts of the
-runs are looked at by themselves, as in seeded binary segmentation (Kovács et al. 2023). All of
-it looks at logarithms, for times of runs vary by shares of themselves.
+Fewer than five runs have no change. With five to twelve, there is a change if at least the last
+three runs are all outside of the variation of the runs before. From thirteen on, the method is
+E-divisive with means (Matteson and James 2014), with Student's t-test instead of permutations, as
+in Hunter (Fleming et al. 2023) and Apache Otava: the same runs always give the same answer. If it
+finds nothing, it is applied to parts of the runs, as in seeded binary segmentation (Kovács et al.
+2023). It works on logarithms, because durations vary by shares of themselves.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median, variance
 
-#: Runs from which on there is a verdict, and from which on it is by statistics alone.
+#: The least runs that can have a change, and the least that the statistical test needs.
 LEAST_RUNS, MANY_RUNS = 5, 13
-#: The last runs that must all have changed, of few.
+#: With few runs: how many of the last ones must all have changed.
 _LAST = 3
-#: Of many, the least on each side of a change.
+#: With many runs: the least number on each side of a change.
 _SIDE = 4
-#: The least change, as a share of what was before, and of few runs in seconds, too.
+#: The least change, as a share of the duration before, and for few runs also in seconds.
 LEAST_SHARE, _LEAST_SECONDS = 0.10, 1.0
-#: How probable a difference may be by chance, for so many runs; fewer count as so many.
+#: The highest p-value of a change, among this many runs; fewer runs count as this many.
 MOST_CHANCE, _RUNS_OF_CHANCE = 0.0005, 20
-#: Places that may be changes are found with ten times that, then weighed against one another.
+#: Candidates may have ten times that p-value; they are then tested between their neighbours.
 _FIRST_CHANCE = 10 * MOST_CHANCE
-#: What makes a median absolute deviation a standard deviation, and how many of those are much.
+#: The factor from a median absolute deviation to a standard deviation, and how many standard
+#: deviations make a change.
 _NORMAL, _MUCH = 1.4826, 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From run ``index`` on, runs take ``after`` where they took ``before``: medians.
+    """From run ``index`` on, runs take ``after`` instead of ``before`` seconds, as medians.
 
-    ``chance`` is how probable that is without a change, None where too few runs say it.
+    ``chance`` is the p-value, None if there are too few runs for the test.
     """
 
     index: int
@@ -48,14 +49,14 @@ class Change:
 
     @property
     def share(self) -> float:
-        """By how much it changed: 0.38 is 38 % more."""
+        """By how much the duration changed, as a share: 0.38 is 38 % more."""
         return self.after / self.before - 1
 
 
 def changes(values: Sequence[float]) -> list[Change]:
     """Return the change points of ``values``, seconds of runs in the order of their start.
 
-    Only runs that passed, all above zero. There are none where too few runs say it.
+    ``values`` are those of passed runs, all above zero. Return [] if there are too few.
     """
     if len(values) < LEAST_RUNS:
         return []
@@ -67,18 +68,18 @@ def changes(values: Sequence[float]) -> list[Change]:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return how far ``values`` are from their median, as a share of it: a standard deviation."""
+    """Return a robust standard deviation of ``values``, as a share of their median."""
     middle = median(values)
     return _NORMAL * median(abs(value - middle) for value in values) / middle
 
 
 def _of_few(values: Sequence[float]) -> list[Change]:
-    # From the earliest run on after which all were different: a change stays one.
+    # Take the earliest place after which all runs differ, so that a change stays where it is.
     for place in range(2, len(values) - _LAST + 1):
         before, after = values[:place], values[place:]
         usual, now = median(before), median(after)
-        # Both sides say how much runs vary, and how far apart those before are: they may be alike
-        # by chance where there are few.
+        # The margin comes from the variation of both sides and from the range of the runs before:
+        # a few runs may be alike by chance.
         strays = [abs(value - usual) for value in before] + [abs(value - now) for value in after]
         least = LEAST_SHARE * (1 + 2 / place) * usual
         margin = max(_MUCH * _NORMAL * median(strays), least, _LEAST_SECONDS)
@@ -91,10 +92,10 @@ def _of_few(values: Sequence[float]) -> list[Change]:
 
 
 def _split(logs: Sequence[float], first: int, end: int) -> list[int]:
-    """Return the places between ``first`` and ``end`` that may be changes, in order."""
+    """Return the candidates for changes between ``first`` and ``end``, in order."""
     chance, place = _likeliest(logs, first, end, end - first)
     if place is None or chance > _FIRST_CHANCE:
-        # A change and its repair hide one another where all runs are looked at together.
+        # A change and its reversal cancel each other out if all runs are tested together.
         parts = [_likeliest(logs, *part, end - first) for part in _parts(first, end)]
         chance, place = min(parts, key=lambda one: one[0], default=(1.0, None))
     if place is None or chance > _FIRST_CHANCE:
@@ -105,7 +106,10 @@ def _split(logs: Sequence[float], first: int, end: int) -> list[int]:
 def _likeliest(
     logs: Sequence[float], first: int, end: int, places: int
 ) -> tuple[float, int | None]:
-    """Return where a change may be between two places, and how probable that is by chance."""
+    """Return the p-value and the place of the likeliest change between ``first`` and ``end``.
+
+    ``places`` is how many runs the search covers. Return 1.0 and None if there is no candidate.
+    """
     place = _most_apart(logs, first, end)
     if place is None:
         return 1.0, None
@@ -113,7 +117,7 @@ def _likeliest(
 
 
 def _parts(first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield parts of the runs between two places that overlap: of two thirds, and of less."""
+    """Yield overlapping parts of the runs, from two thirds of their number down to the least."""
     length = (end - first) * 2 // 3
     while length >= 2 * _SIDE:
         step = max(length // 2, 1)
@@ -123,12 +127,12 @@ def _parts(first: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _most_apart(logs: Sequence[float], first: int, end: int) -> int | None:
-    """Return where the energy distance of both sides is largest, weighed by their sizes."""
+    """Return where the energy distance of both sides, weighted by their sizes, is largest."""
     part = logs[first:end]
     count = len(part)
     if count < 2 * _SIDE:
         return None
-    # Sums of distances within the first n, and within the last: from them the sums between.
+    # Sums of distances among the first n, and from the first n to all: the other sums follow.
     to_all = [sum(abs(one - other) for other in part) for one in part]
     within = [0.0]
     for place, one in enumerate(part):
@@ -154,7 +158,7 @@ def _most_apart(logs: Sequence[float], first: int, end: int) -> int | None:
 def _strongest(
     values: Sequence[float], logs: Sequence[float], points: Sequence[int]
 ) -> list[Change]:
-    """Return the changes at ``points``, less those that do not hold between their neighbours."""
+    """Return the changes at ``points``, without those too weak against their neighbours."""
     points = list(points)
     while points:
         found = _weigh(values, logs, points)
@@ -163,13 +167,13 @@ def _strongest(
         ]
         if not weak:
             return found
-        # The least sure one goes first: the runs on both of its sides are then one.
+        # Drop the least certain one first: the runs on both of its sides then become one side.
         points.remove(max(weak, key=lambda one: one.chance or 0.0).index)
     return []
 
 
 def _is_large(logs: Sequence[float], one: Change) -> bool:
-    """Return whether a change is large enough, however lucky the few runs were that show it."""
+    """Return whether a change is large enough, even after subtracting two standard errors."""
     if max(one.after / one.before, one.before / one.after) < 1 + LEAST_SHARE:
         return False
     left = logs[one.index - one.runs_before : one.index]
@@ -190,9 +194,9 @@ def _weigh(values: Sequence[float], logs: Sequence[float], points: Sequence[int]
 
 
 def _chance(left: Sequence[float], right: Sequence[float], places: int) -> float:
-    """Return Student's p-value of the difference of two means.
+    """Return the p-value of Student's t-test for the difference of two means.
 
-    The more ``places`` were looked at, the sooner one of them differs by chance.
+    It grows with ``places``: the more places are tested, the likelier one differs by chance.
     """
     n, m = len(left), len(right)
     freedom = n + m - 2
@@ -207,7 +211,7 @@ def _chance(left: Sequence[float], right: Sequence[float], places: int) -> float
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """Return how probable a ``t`` of at least this size is, on either side, by Student."""
+    """Return the two-sided p-value of ``t`` in Student's distribution."""
     return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
 
 

@@ -1,4 +1,4 @@
-"""How the code around a call differs between two runs, as a unified diff, at a bounded cost."""
+"""Makes unified diffs of the code around calls of two runs, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import difflib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-#: Pairs of equal lines that all diffs of a comparison look at together: a second of a core at most.
-#: Usual code needs some thousands. Lines that repeat in a certain pattern would take days.
+#: The most pairs of equal lines that all diffs of a comparison visit together: at most a second of
+#: a core. Usual code needs some thousands; lines that repeat in a certain pattern would take days.
 _MOST_PAIRS = 3_000_000
-#: Lines around a difference.
+#: Unchanged lines shown around a difference.
 _CONTEXT = 3
 
-#: Stands in place of a diff that would cost too much.
+#: Returned instead of a diff that would cost too much.
 TOO_DIFFERENT = "The code differs in too many lines to be compared line by line."
 
 
 class CodeDiffer:
-    """Makes the diffs of one comparison, which share what they may cost."""
+    """Makes the diffs of one comparison, which share one bound of their cost."""
 
     def __init__(self) -> None:
         self._left = _MOST_PAIRS
 
     def diff(self, before: str, after: str) -> list[str]:
-        """Return the lines of a unified diff, or one line, ``TOO_DIFFERENT``."""
+        """Return the lines of a unified diff, [] for equal texts, or only ``TOO_DIFFERENT``."""
         a, b = before.splitlines(), after.splitlines()
         matcher = _Bounded(a, b, self._left)
         try:
@@ -36,14 +36,14 @@ class CodeDiffer:
 
 
 class _TooMany(Exception):
-    """The diff would look at more pairs than it may."""
+    """The diff would visit more pairs than it may."""
 
 
 class _Bounded(difflib.SequenceMatcher[str]):
-    """Counts the pairs of equal lines that it is about to look at: those are what it costs.
+    """A matcher that counts the pairs of equal lines that it visits, because these are its cost.
 
-    See ``find_longest_match`` in Python's difflib: for each line of the one part, it visits all
-    equal lines of the whole other text.
+    See ``find_longest_match`` in Python's difflib: for each line of a part of the one text, it
+    visits all equal lines of the whole other text.
     """
 
     a: Sequence[str]
@@ -80,7 +80,7 @@ def _lines(
 
 
 def _place(first: int, last: int) -> str:
-    """Return a range of lines as unified diffs write it, counted from 1."""
+    """Return a range of lines as unified diffs write it; lines count from 1."""
     lines = last - first
     if lines == 1:
         return str(first + 1)

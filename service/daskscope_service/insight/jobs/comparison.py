@@ -1,4 +1,4 @@
-"""Two runs side by side: one sentence, why one took longer, and what else differs."""
+"""Compares two runs: one sentence, why one took longer, and what else differs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from daskscope_service.insight.jobs.summary import has_passed, longer
 from daskscope_service.insight.jobs.waterfall import RunTime, WaterfallPart, Work, parts
 from daskscope_service.insight.wording import duration, file_name, number, plural, size
 
-#: What two runs may differ by and say nothing: a share of the first, seconds, and so many times
-#: what the runs of their job usually vary by.
+#: Two runs differ only beyond all of these: a share of the first one's duration, seconds, and a
+#: multiple of the usual spread of their job's runs.
 _LEAST_SHARE, _LEAST_SECONDS, _TIMES_USUAL = 0.10, 0.3, 3.0
-#: A part that is named in the sentence is at least this share of the difference; so many are.
+#: The least share of the difference of a part that the sentence names, and the most such parts.
 _NAMED_SHARE, _MOST_NAMED = 0.30, 2
-#: What differs beside, of which the sentence names so much at most.
+#: The most other differences that the sentence names.
 _MOST_CANDIDATES = 4
-#: Results that are so much larger, or smaller, are said to be so.
+#: The least difference, as a share, of result sizes and thread counts that is reported.
 _LEAST_DATA = 0.1
-#: Lines of a difference between codes.
+#: The most lines of a diff.
 _MOST_LINES = 200
 
-#: What Markdown, or a place that shows it, reads as more than text, and what makes it text.
+#: What Markdown, or a site that shows it, does not read as plain text: markup, mentions, addresses.
 _MARKUP = re.compile(r"[\\`*_\[\]<>!|~&$@#]")
 _MENTION = re.compile(r"(\\[@#])(?=\w)")
 _ADDRESS = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
 
-#: What the sentence says a part is.
+#: How the sentence describes a part, by its kind.
 _SAYS = {
     "start": "before the first task began",
     "transfer": "in transfers between workers",
@@ -49,9 +49,9 @@ _SAYS = {
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run to compare: its row, of :mod:`~daskscope_service.queries.job_runs`, and its groups.
+    """A run to compare: its row, from :mod:`~daskscope_service.queries.job_runs`, and its groups.
 
-    ``code`` are the texts of its frames by their files, None of which is not stored.
+    ``code`` has the file and the text of each frame, outermost first; None if it is not stored.
     """
 
     row: Readable
@@ -61,9 +61,10 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class GroupPair:
-    """The task groups of one prefix in both runs; None of what one of them does not have.
+    """The task groups of one prefix in both runs; None for a run without that prefix.
 
-    ``seconds`` are what its runs computed in all, ``output_bytes`` the sizes of their results.
+    ``seconds`` are the total seconds that tasks computed, ``output_bytes`` the total size of their
+    results.
     """
 
     prefix: str
@@ -76,7 +77,7 @@ class GroupPair:
 
 @dataclass(frozen=True, slots=True)
 class CodeDifference:
-    """Unified diff of the code around a call; ``cut``: it has more lines."""
+    """Unified diff of the code around a call. ``cut`` says whether lines were left out."""
 
     file: str
     diff: str
@@ -85,10 +86,10 @@ class CodeDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ``b`` has that ``a`` had not. ``parts`` add up to ``seconds``, the difference in time.
+    """How the second run differs from the first. ``parts`` add up to ``seconds``, in duration.
 
-    ``differs`` says whether that is more than runs vary by. ``candidates`` changed at the same
-    time: nothing says that they are the cause.
+    ``differs`` says whether ``seconds`` are more than the usual variation. ``candidates`` differ as
+    well; nothing says that they are the cause.
     """
 
     sentence: str
@@ -101,7 +102,7 @@ class Comparison:
 
 
 def compare(a: ComparedRun, b: ComparedRun, usual_spread: float | None = None) -> Comparison:
-    """Compare two runs. ``usual_spread``: what runs of their job vary by, as a share."""
+    """Compare two runs. ``usual_spread`` is how much runs of their job vary, as a share."""
     seconds = b.row["duration"] - a.row["duration"]
     shares = [_LEAST_SHARE, _TIMES_USUAL * (usual_spread or 0.0)]
     margin = max(max(shares) * a.row["duration"], _LEAST_SECONDS)
@@ -187,7 +188,7 @@ def _sentence(
     return text
 
 
-#: How a run ended that has not passed.
+#: How a run that has not passed ended, by its status.
 _ENDED = {
     "running": "still runs",
     "erred": "failed",
@@ -212,7 +213,7 @@ def _says(part: WaterfallPart) -> str:
 
 
 def _candidates(a: ComparedRun, b: ComparedRun, groups: Sequence[GroupPair]) -> list[Difference]:
-    """Return what changed beside the time, what is said first first."""
+    """Return all other differences, in the order in which the sentence names them."""
     one, other = a.row["on"], b.row["on"]
     found = [*differences.versions(one, other), *_changed_code(a, b), *_workers(a, b)]
     found += [*differences.memory(one, other), *differences.load(a.row, b.row), *_data(groups)]
@@ -245,7 +246,7 @@ def _workers(a: ComparedRun, b: ComparedRun) -> list[Difference]:
 
 
 def _data(groups: Sequence[GroupPair]) -> list[Difference]:
-    """Return how the size of all results differs, where that is of the same kinds of tasks."""
+    """Return the difference in the total size of results, if it is large enough."""
     sums = [sum(one.output_bytes[which] or 0 for one in groups) for which in (0, 1)]
     if not all(sums) or abs(sums[1] / sums[0] - 1) < _LEAST_DATA:
         return []
@@ -266,9 +267,9 @@ def _shape(groups: Sequence[GroupPair]) -> list[Difference]:
 def _code(
     one: Sequence[tuple[str, str | None]], other: Sequence[tuple[str, str | None]]
 ) -> list[CodeDifference]:
-    """Return how the code around the calls differs; only where it is known of both."""
+    """Return how the code around the calls differs, for calls whose code both runs have."""
     found, differ = [], CodeDiffer()
-    # From the innermost call outwards: one run may have sent more of them.
+    # Pair calls from the innermost outwards: one run may have sent more calls.
     pairs = zip(reversed(one), reversed(other), strict=False)
     for (_, before), (file, after) in pairs:
         if before is None or after is None or before == after:
@@ -279,7 +280,7 @@ def _code(
 
 
 def _groups(one: Sequence[Readable], other: Sequence[Readable]) -> list[GroupPair]:
-    """Return the groups of both runs by prefix, those whose time differs most first."""
+    """Return the groups of both runs by prefix; those whose seconds differ most come first."""
     sums = [_by_prefix(groups) for groups in (one, other)]
     found = []
     for prefix in {*sums[0], *sums[1]}:
@@ -318,7 +319,7 @@ def _by_prefix(groups: Sequence[Readable]) -> dict[str, dict[str, Any]]:
 
 
 def as_markdown(comparison: Mapping[str, Any]) -> str:
-    """Return a comparison, as the API answers it, as Markdown for a comment."""
+    """Return a comparison, as the API answers it, as Markdown for a comment on a code change."""
     lines = [_text(comparison["sentence"]), ""]
     if comparison["parts"]:
         lines += ["| Part | Was → is | Seconds |", "| --- | --- | ---: |"]
@@ -340,10 +341,10 @@ def as_markdown(comparison: Mapping[str, Any]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text with names in it, which are users' own, so that Markdown shows it as it is."""
+    """Escape ``text``, which may contain names that users chose, so that Markdown shows it."""
     text = _MARKUP.sub(r"\\\g<0>", one_line(text))
-    # GitHub and GitLab look for mentions and numbers of issues in what is left of Markdown, where
-    # it has no backslashes any more: a space without width, which it keeps, parts them.
+    # GitHub and GitLab look for mentions and issue numbers after Markdown has removed the
+    # backslashes. A zero-width space, which Markdown keeps, hides them.
     text = _MENTION.sub(r"\1&#8203;", text)
     return _ADDRESS.sub(r"\\\g<0>", text)
 

@@ -1,4 +1,4 @@
-"""What differs between two runs, beside how long they took: versions, settings, code, place."""
+"""Finds what differs between two runs, besides their durations: versions, settings, code, place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from daskscope_service.insight.wording import size
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``what`` was ``before`` and is ``after``; None where there was, or is, none of it.
+    """``what`` was ``before`` and is ``after``; None if it was, or is, not there.
 
-    ``kind`` is "version", "setting", "place", "load" or "code".
+    ``kind`` is "version", "setting", "place", "load", "workers", "data", "shape" or "code".
     """
 
     kind: str
@@ -23,7 +23,7 @@ class Difference:
 
     @property
     def words(self) -> str:
-        """It in short: ``pandas 2.2.3 → 2.3.0``."""
+        """The difference in short: ``pandas 2.2.3 → 2.3.0``."""
         if self.kind == "code":
             return f"code of {self.what}"
         if self.before is None:
@@ -50,7 +50,7 @@ def settings(before: Readable, after: Readable) -> list[Difference]:
 
 
 def places(before: Readable, after: Readable) -> list[Difference]:
-    """Return how two clusters differ in where they run, and on what."""
+    """Return how two clusters differ in their host, kind, operating system and processor."""
     found = [
         Difference("place", what, _text(before[field]), _text(after[field]))
         for what, field in (("scheduler's host", "host"), ("kind of cluster", "kind"))
@@ -64,14 +64,14 @@ def places(before: Readable, after: Readable) -> list[Difference]:
 
 
 def code_changed(before: Readable, after: Readable) -> bool:
-    """Return whether the code around the calls of two runs is known of both, and differs."""
+    """Return whether the code around the calls of two runs is known for both, and differs."""
     one = [(frame["code"]) for frame in before["frames"] or []]
     other = [(frame["code"]) for frame in after["frames"] or []]
     return bool(one and other and None not in one + other and one != other)
 
 
 def of_runs(before: Readable, after: Readable) -> list[str]:
-    """Return in words what a run has that the one before had not: versions and code."""
+    """Return in words how a run's versions and code differ from those of the run before."""
     found = [one.words for one in versions(before["on"], after["on"])]
     if code_changed(before, after):
         found.append("other code")
@@ -79,7 +79,7 @@ def of_runs(before: Readable, after: Readable) -> list[str]:
 
 
 def memory(before: Readable, after: Readable) -> list[Difference]:
-    """Return how the memory of all workers differs, where it does by more than a tenth."""
+    """Return how the workers' total memory differs, if it does by a tenth or more."""
     one, other = before["memory_limit"], after["memory_limit"]
     if not one or not other or abs(other / one - 1) < 0.1:
         return []
@@ -87,10 +87,10 @@ def memory(before: Readable, after: Readable) -> list[Difference]:
 
 
 def load(before: Readable, after: Readable) -> list[Difference]:
-    """Return how the load of the workers' hosts differs, where it may have slowed a run down.
+    """Return how the load of the workers' hosts differs, if it may have slowed a run down.
 
-    It is the highest for each core. Up to one, each process has a core; a difference of less than a
-    half says little, for hosts report the mean of a minute.
+    The load is the highest of any host, divided by its cores. Up to 1, each process has a core. A
+    difference of less than half means little, because hosts report the mean of a minute.
     """
     one, other = before["host_load"], after["host_load"]
     if one is None or other is None or max(one, other) <= 1:

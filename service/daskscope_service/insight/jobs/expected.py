@@ -1,4 +1,4 @@
-"""When a run that goes on should end, and what it will cost, by the runs before it."""
+"""Estimates when a running computation will end and what it will cost, from earlier runs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.usual import Usual
 from daskscope_service.insight.wording import duration, plural
 
-#: From so much of its work on, what is done says how long the rest takes.
+#: From this share of its work on, a run's pace is used to estimate when it ends.
 _LEAST_DONE = 0.2
-#: Less than so many times as long as usual is no news, nor are three deviations.
+#: A run is slower than usual if it takes at least this many times the usual duration, and is at
+#: least this many standard deviations beyond it.
 _LEAST_TIMES, _TIMES_SPREAD = 1.5, 3.0
-#: A graph with so many more or fewer tasks than the last run is other work, or not yet all of it.
+#: If the number of tasks differs from the last run's by more than this share, the graph is other
+#: work, or not complete yet.
 _OTHER_TASKS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is expected of a run that goes on.
+    """What is expected of a running computation.
 
-    ``usual_end_at`` is when it would have ended if it took as long as usual; ``ends_at`` when it
-    will at its pace so far, or as usual: None where neither says so. ``done`` is how much of its
-    work is done, by what tasks of a kind took in the last run; None where that says nothing.
-    ``times_usual`` is how many times longer it takes than usual at this point, None where not so.
-    ``cost`` is an estimate for all of it.
+    ``usual_end_at`` is when it would end if it took as long as usual. ``ends_at`` is when it will
+    end at its pace so far or, if that is unknown, as usual; None if the usual end has passed.
+    ``done`` is the share of its work that is done, weighted by what tasks of each prefix took in
+    the last run; None if the runs are not comparable. ``times_usual`` is its expected duration
+    divided by the usual one; None unless it is slower than usual. ``cost`` is an estimate for all
+    of the run.
     """
 
     usual_end_at: float
@@ -37,7 +40,7 @@ class Expected:
 
 
 def expected_of(run: Readable, usual: Usual, done: float | None, now: float) -> Expected:
-    """Return what is expected of ``run``, of which so much of the work is ``done``."""
+    """Return what is expected of ``run``. ``done`` is the share of its work that is done."""
     began, lasted = run["started_at"], run["duration"]
     usual_end = began + usual.duration
     much = max(_LEAST_TIMES, 1 + _TIMES_SPREAD * usual.spread)
@@ -81,10 +84,11 @@ def _sentence(
 
 
 def share_done(groups: Sequence[Readable], last: Sequence[Readable]) -> float | None:
-    """Return how much of the work of ``groups`` is done, by what tasks took in the ``last`` run.
+    """Return the share of the work of ``groups`` that is done, 0 to 1.
 
-    Each has ``prefix``, ``tasks``, ``completed`` and ``seconds``; those of the run that goes on
-    ``done``, too. None where its tasks are not as those of the last run.
+    Tasks are weighted by what those of their prefix took in the ``last`` run. Each group has
+    ``prefix``, ``tasks``, ``completed`` and ``seconds``; those of the running computation also have
+    ``done``. Return None if the number of tasks differs too much from the last run's.
     """
     tasks, before = (sum(group["tasks"] for group in some) for some in (groups, last))
     if not tasks or not before or abs(tasks / before - 1) > _OTHER_TASKS:

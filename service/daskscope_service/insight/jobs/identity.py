@@ -1,8 +1,8 @@
-"""What makes runs one job: a name, else the code of the call, else the shape of the graph.
+"""What makes runs one job: a name, else the code of the calls, else the shape of the graph.
 
-The most specific of them that a run has is its level. Two kinds of work in one job would show
-changes that nobody made, so a job is rather too narrow than too wide: the call counts where a name
-is given, and the shape where a call alone says too little.
+The first of these that a run has is its level. Two kinds of work in one job would show changes that
+nobody made, so jobs are split rather too much than too little: the call counts even if there is a
+name, and the shape counts, too, if a call alone says too little.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from daskscope.own_code import is_of_library
 
 Level = Literal["name", "code", "shape"]
 
-#: The annotation, and the tag of a cluster, that name a job.
+#: The key of the annotation, and of the cluster's tag, that name a job.
 JOB = "job"
 
-#: The span of Dask's that work has which is in none.
+#: Dask's span for work that the user put into no span.
 _NO_SPAN = "default"
-#: What joins a name's parts.
+#: Joins the parts of a name.
 _WITHIN = " / "
 
-#: Where code was typed in rather than kept in a file: each cell, and each start, has another name.
+#: File names of code that was typed in: they differ for each cell and each start of Python.
 _TYPED_IN = re.compile(r"^<|[\\/]ipykernel_\d+[\\/]")
-#: Parts of a path that are another each time: of temporary folders, checkouts, versions of a file.
+#: Parts of a path that vary from run to run: in names of temporary folders, checkouts, versions.
 _VARIES = re.compile(r"[0-9a-f]{7,}|\d+", re.IGNORECASE)
 _INSTALLED = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
 
-#: Characters of a statement that is taken apart: Python's tokenizer takes a tenth of a second for
-#: some of 20,000.
+#: The most characters of a statement that is tokenized: Python's tokenizer takes a tenth of a
+#: second for some statements of 20,000.
 _MOST_TEXT = 2_000
 
 _SKIPPED = frozenset(
     getattr(tokenize, name)
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER")
 )
-# From Python 3.12 on, what is in an f-string has tokens of its own; before, it was one text.
+# Since Python 3.12, f-strings consist of several tokens; before, each was one string token.
 _OPENS = getattr(tokenize, "FSTRING_START", None)
 _CLOSES = getattr(tokenize, "FSTRING_END", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A frame of the user's stack: its file, and the statement; None where it is not known."""
+    """A frame of the user's stack: its file and its statement, None if that is not known."""
 
     file: str
     statement: str | None
@@ -59,9 +59,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known of one run. ``calls`` are outermost first; ``groups`` are prefixes by name.
+    """What is known of one run, to find its job.
 
-    ``edges`` are pairs of groups' names: one, and one that it needs. ``user`` is whose run it is.
+    ``calls`` are outermost first. ``groups`` are prefixes by the name of their task group;
+    ``edges`` are pairs of a group's name and the name of a group that it depends on.
     """
 
     user: str
@@ -75,9 +76,9 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a run has in common with the others of its job: ``key``, of which its id is made.
+    """What a run has in common with the others of its job. The job's id is made from ``key``.
 
-    ``name`` is what users called it, "" at any other level than ``name``.
+    ``name`` is the name that users gave the job, "" unless ``level`` is "name".
     """
 
     level: Level
@@ -86,11 +87,11 @@ class Identity:
 
 
 def identity_of(run: Traits) -> Identity | None:
-    """Return which job ``run`` belongs to, None where nothing that it has would say that."""
+    """Return the identity of the job of ``run``, None if the run has none of the traits."""
     name = _name(run)
     calls = _calls(run)
     if name:
-        # Several computations may be made under one name.
+        # One name may cover several computations, so the innermost call is part of the key.
         within = [statement for _, statement in calls[-1:]] or _shape(run)
         return Identity("name", name, _key("name", name, within))
     if calls and not all(is_of_library(call.file) for call in run.calls):
@@ -102,7 +103,7 @@ def identity_of(run: Traits) -> Identity | None:
 
 
 def needs_groups(run: Traits) -> bool:
-    """Return whether the identity of ``run`` rests on its groups: they must all have arrived."""
+    """Return whether the identity of ``run`` depends on its task groups, so must wait for them."""
     bare = Traits(run.user, run.spans, run.annotations, run.tags, run.calls, {}, ())
     groups = {"daskscope": "daskscope"}
     full = Traits(run.user, run.spans, run.annotations, run.tags, run.calls, groups, ())
@@ -111,10 +112,10 @@ def needs_groups(run: Traits) -> bool:
 
 @lru_cache(256)
 def normalised(statement: str) -> str:
-    """Return ``statement`` with its numbers and texts taken out, and its spaces made alike.
+    """Return ``statement`` with placeholders for numbers and strings, and uniform spaces.
 
-    So the same call with other arguments, such as a date, is the same. Code that is no Python on
-    its own, or very long, is only stripped of spaces.
+    The same call with other arguments, such as a date, is then equal. In code that is not valid
+    Python, or very long, only the spaces are made uniform.
     """
     if len(statement) > _MOST_TEXT:
         return " ".join(statement.split())
@@ -154,7 +155,7 @@ def _name(run: Traits) -> str:
 
 
 def _calls(run: Traits) -> list[tuple[str, str]]:
-    """Return the places and statements of all calls, [] where that of the innermost is unknown."""
+    """Return the places and known statements of calls; [] if the innermost one is unknown."""
     if not run.calls or run.calls[-1].statement is None:
         return []
     return [
@@ -165,17 +166,16 @@ def _calls(run: Traits) -> list[tuple[str, str]]:
 
 
 def _place(file: str) -> str:
-    """Return what of a path stays the same from run to run: "" for code that was typed in."""
+    """Return a path without what varies from run to run; "" for code that was typed in."""
     if _TYPED_IN.search(file):
         return ""
     return _VARIES.sub("#", _INSTALLED.sub("", file).replace("\\", "/"))
 
 
 def _shape(run: Traits) -> list[list[str]]:
-    """Return the prefixes of the groups, each with those that it needs.
+    """Return the prefixes of the groups, each followed by the prefixes that it depends on.
 
-    How many groups and tasks of one prefix there are depends on how much data there is: that is no
-    part of it.
+    The numbers of groups and tasks are left out, because they depend on the amount of data.
     """
     groups = run.groups or {}
     needs: dict[str, set[str]] = {prefix: set() for prefix in groups.values()}

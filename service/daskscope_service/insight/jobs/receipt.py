@@ -1,4 +1,4 @@
-"""The receipt of a repair: what a job saves since it changed, and a finding of it is gone."""
+"""The receipt of a repair: what a job has saved since it became faster and lost a finding."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.summary import Summary, has_passed
 from daskscope_service.insight.wording import money, percent
 
-#: Rule and saving of the findings of a run, by its cluster and id.
+#: The rule and the saving of each finding of a run, by the run's cluster and id.
 Findings = Mapping[tuple[str, str], Collection[tuple[str, Readable | None]]]
 
-#: Runs on each side of the change that are looked at; a finding was there if so many had it.
+#: The most runs on each side of the change that are compared, and the least share of the runs
+#: before that must have had a finding.
 MOST_LOOKED_AT, _HAD_IT = 20, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Since ``at`` runs take less, by ``share``, and the findings of ``rules`` are gone.
+    """Since ``at``, runs take less time, by ``share``, and the findings of ``rules`` are gone.
 
-    ``saved`` is money of a run, None without prices in one currency. ``expected_low`` and
-    ``expected_high`` are the shares that the findings had said; None where they said none.
+    ``saved`` is the money saved in each run, None without prices in a single currency.
+    ``expected_low`` and ``expected_high`` are the savings, as shares, that the findings predicted;
+    None if they predicted none.
     """
 
     at: float
@@ -43,9 +45,9 @@ class Receipt:
 def sides(
     runs: Sequence[Readable], summary: Summary
 ) -> tuple[Sequence[Readable], Sequence[Readable]]:
-    """Return the last passed runs before the last change, and the newest since; of ``runs``.
+    """Return the last passed runs before the last change, and the newest passed runs after it.
 
-    Both are empty where the last change made nothing faster.
+    Both are empty unless the last change made runs faster.
     """
     if not summary.changes or summary.changes[-1].change.share >= 0:
         return (), ()
@@ -57,7 +59,7 @@ def sides(
 
 
 def receipt_of(runs: Sequence[Readable], summary: Summary, findings: Findings) -> Receipt | None:
-    """Return what a repair saves; None where nothing became faster, or no finding is gone."""
+    """Return the receipt of a job; None if it did not become faster, or no finding is gone."""
     before, since = sides(runs, summary)
     if not before:
         return None
@@ -82,7 +84,7 @@ def receipt_of(runs: Sequence[Readable], summary: Summary, findings: Findings) -
         for rule in gone
         if had[rule]
     ]
-    # What several findings say may be the same time: the one that said most.
+    # Several findings may be about the same time, so take only the one that predicted most.
     low, high = max(said, key=lambda one: one[1], default=(None, None))
     saved, currency, source = _money(before, since)
     share = -last.change.share

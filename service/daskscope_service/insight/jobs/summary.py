@@ -1,4 +1,4 @@
-"""A job summed up: its usual run, when it changed, and the sentence for it."""
+"""Summarises a job: its usual run, its changes, and a sentence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from daskscope_service.db.readable import Readable
 from daskscope_service.insight.jobs.changes import LEAST_RUNS, Change, changes, spread
 from daskscope_service.insight.wording import duration, percent, plural
 
-#: Shorter runs are not compared: what starts and ends them takes as long.
+#: Shorter runs are not compared: their start and end take about as long as their work.
 _LEAST_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A change: the run that was the first of the new level, and what the change was.
+    """A change, with the start, the cluster and the id of the first run after it.
 
     ``run_before`` is the id of the last passed run before it.
     """
@@ -30,11 +30,11 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the newest runs of a job come to.
+    """The summary of the newest runs of a job.
 
-    ``duration`` and ``task_seconds`` are medians of the passed runs since the last change,
-    ``spread`` how far those are from it as a share; None where none has passed. ``passed`` counts
-    those that have, of the runs that were looked at.
+    ``duration`` and ``task_seconds`` are medians of the passed runs since the last change, and
+    ``spread`` is their variation as a share of ``duration``; all are None if no run has passed.
+    ``passed`` counts the passed runs among those that were read.
     """
 
     passed: int
@@ -46,9 +46,9 @@ class Summary:
 
 
 def summed_up(runs: Sequence[Readable]) -> Summary:
-    """Return what ``runs`` come to: rows of :mod:`~daskscope_service.queries.job_runs`.
+    """Return the summary of ``runs``, oldest first.
 
-    They are oldest first.
+    They are rows of :mod:`~daskscope_service.queries.job_runs`.
     """
     passed = [run for run in runs if has_passed(run)]
     if not passed:
@@ -71,7 +71,7 @@ def summed_up(runs: Sequence[Readable]) -> Summary:
 
 
 def has_passed(run: Readable) -> bool:
-    """Return whether a run ended as it should, so that what it took says something."""
+    """Return whether a run finished without errors and is not too short to be compared."""
     return bool(
         run["status"] == "finished" and not run["erred"] and run["duration"] >= _LEAST_SECONDS
     )
@@ -95,7 +95,7 @@ def _sentence(passed: int, usual: float, varies: float, found: Sequence[Changed]
 
 
 def longer(share: float) -> str:
-    """Return by how much something takes longer, or less: ``38 % longer than``."""
+    """Return in words how ``share`` changes a duration: ``38 % longer than``."""
     if share >= 1:
         return f"{1 + share:.1f} times as long as"
     return f"{percent(abs(share))} {'longer' if share > 0 else 'less'} than"

@@ -1,4 +1,4 @@
-"""What the usual run of a job takes, by the runs before the one that is asked about."""
+"""The usual duration and cost of a job's runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from daskscope_service.insight.jobs.summary import has_passed, summed_up
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What ``runs`` passed runs took since the last change: medians.
+    """Medians of the passed runs since the last change; ``runs`` is their number.
 
-    ``spread`` is how far they are from ``duration``, as a share of it. ``cost`` is None where they
-    have none, or not all in one currency.
+    ``spread`` is their variation as a share of ``duration``. ``cost`` is None unless all runs have
+    costs in the same currency.
     """
 
     runs: int
@@ -28,7 +28,7 @@ class Usual:
 
 
 def usual_of(runs: Sequence[Readable]) -> Usual | None:
-    """Return what is usual among ``runs``, oldest first; None where too few have passed.
+    """Return what is usual among ``runs``, oldest first; None if too few have passed.
 
     They are rows of :mod:`~daskscope_service.queries.job_runs`.
     """

@@ -1,15 +1,15 @@
-"""Why one run took longer than another, in parts that add up from one's time to the other's.
+"""Explains why one run took longer than another, in parts that add up to the difference.
 
-What is measured of a run: the time until its first task began (``start``); then the threads that
-there were (``threads``), and the thread-seconds in which they computed, waited with a task assigned
-(for transfers, disks, or anything else), had no task, or were paused. With ``busy`` for all that
-they did with a task, a run takes::
+Measured for each run are the time until its first task began (``start``), the number of threads
+(``threads``), and the thread-seconds in which they computed, waited with a task assigned (for
+transfers, disks, or anything else), had no task (``idle``), or were ``paused``. If ``busy`` is the
+time with a task, computing and waiting, a run takes::
 
     start + busy × (1 + idle / busy + paused / busy) / threads
 
-and busy is the sum over prefixes of ``runs × seconds of each``, and of waiting. Each part is what
-one of these changed, with all others at the mean of both runs: for a product of two,
-``mean(y) Δx + mean(x) Δy`` is exactly its difference. So nothing is left over.
+and ``busy`` is the sum over prefixes of ``runs × seconds of each``, plus waiting. Each part is the
+effect of one of these numbers, with all others at the mean of both runs: for a product of two,
+``mean(y) Δx + mean(x) Δy`` is exactly the difference. So nothing is left over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from daskscope_service.insight.wording import duration, number, percent
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Tasks of one prefix: how many there were, how many runs, and what they computed in all."""
+    """Tasks of one prefix: their number, the number of their runs, and all seconds computed."""
 
     tasks: int
     runs: int
@@ -30,12 +30,12 @@ class Work:
 
     @property
     def repeated(self) -> int:
-        """Runs of tasks that had run before."""
+        """The runs of tasks that had run before."""
         return max(self.runs - self.tasks, 0)
 
     @property
     def first(self) -> int:
-        """Runs of tasks that had not."""
+        """The first runs of tasks."""
         return self.runs - self.repeated
 
 
@@ -43,8 +43,9 @@ class Work:
 class RunTime:
     """Where the time of a run went. All but ``duration`` and ``start`` are thread-seconds.
 
-    ``thread_seconds`` are those of all threads from its start to its end, ``idle`` and ``paused``
-    parts of them: None where the exporter did not report them. ``compute`` is of all tasks.
+    ``thread_seconds`` are those of all threads from its start to its end, None if the exporter did
+    not report them; ``idle`` and ``paused`` are parts of them. ``compute`` is the sum over all
+    tasks.
     """
 
     duration: float
@@ -60,11 +61,11 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True)
 class WaterfallPart:
-    """By how many ``seconds`` one cause of time made the second run longer; negative: shorter.
+    """By how many ``seconds`` one cause made the second run longer or, if negative, shorter.
 
     ``kind`` is start, tasks, repeated, each, computing, transfer, disk, waiting, idle, paused,
-    threads or rest; ``prefix`` whose tasks they are, for those that are of one. ``words`` say what
-    it is, ``change`` what of it was and is.
+    threads or rest. ``prefix`` is that of the tasks, if the part is about one. ``words`` name the
+    cause; ``change`` shows its value in both runs.
     """
 
     kind: str
@@ -76,7 +77,7 @@ class WaterfallPart:
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """One run, as the formula above has it. ``waits`` are busy seconds that are not computed."""
+    """The numbers of one run in the formula above. ``waits`` are busy seconds without computing."""
 
     start: float
     work: Mapping[str, Work]
@@ -105,7 +106,7 @@ _WAITS = {
 def parts(a: RunTime, b: RunTime) -> list[WaterfallPart]:
     """Return the parts of the difference between two runs; their sum is that difference.
 
-    Those that come to nothing are left out.
+    Parts of zero seconds are left out.
     """
     known = a.thread_seconds is not None and b.thread_seconds is not None
     one, other = _account(a, known=known), _account(b, known=known)
@@ -123,7 +124,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     start = min(max(run.start, 0.0), run.duration)
     running = run.duration - start
     inside = sum(one.seconds for one in run.work.values())
-    # Groups beyond the exporter's bound, and tasks that erred, belong to no prefix here.
+    # The rest belongs to groups beyond the exporter's bound, and to tasks that erred.
     computing = run.compute - inside
     if not known or running <= 0:
         busy = run.compute + run.transfer + run.disk
@@ -141,7 +142,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     if busy <= 0 or threads <= 0:
         return None
     waiting = busy - run.compute
-    # Transfers and writing go on beside computing: they count for as long as threads waited.
+    # Transfers and disk I/O also run beside computing: only as much as threads waited is counted.
     measured = run.transfer + run.disk
     share = min(max(waiting, 0.0) / measured, 1.0) if measured > 0 else 0.0
     waits = {"transfer": run.transfer * share, "disk": run.disk * share}
@@ -158,7 +159,7 @@ def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[WaterfallPart]:
     busy_a, busy_b = a.busy, b.busy
     factor_a = 1 + a.idle / busy_a + a.paused / busy_a
     factor_b = 1 + b.idle / busy_b + b.paused / busy_b
-    # Seconds of the run for a second of a thread with a task.
+    # By how many seconds a run gets longer for each thread-second with a task.
     each = (factor_a / a.threads + factor_b / b.threads) / 2
     for prefix in sorted({*a.work, *b.work}):
         yield from _of_prefix(prefix, a.work.get(prefix), b.work.get(prefix), each)
@@ -195,7 +196,7 @@ def _of_prefix(prefix: str, a: Work | None, b: Work | None, each: float) -> Iter
     if not a.runs and not b.runs:
         yield WaterfallPart("each", (b.seconds - a.seconds) * each, f"{prefix}", "", prefix)
         return
-    # What there is none of has no time of its own: all of it is that there is some.
+    # A run without tasks of this prefix has no mean: then the number of tasks explains all.
     took_a = a.seconds / a.runs if a.runs else b.seconds / b.runs
     took_b = b.seconds / b.runs if b.runs else took_a
     lost_a = 0.0 if a.runs else a.seconds
