@@ -47,7 +47,7 @@ _MOST_LOSSES, _MOST_PROFILES = 200, 9
 _MOST_OTHERS = 200
 #: A computation ran alone if others ran for at most this share of its time.
 _ALONE = 0.1
-#: Seconds after the end of a computation in which its worker losses may be reported.
+#: Seconds after the end of a computation in which the scheduler may notice its worker losses.
 _NOTED_LATE = 5.0
 #: The kind of clusters whose scheduler has a process of its own.
 _ALONE_IN_PROCESS = "dask scheduler"

@@ -1,4 +1,4 @@
-"""Rules about workers that died, other than by their nannies for their memory."""
+"""Rules about workers that died, but were not ended by their nannies for their memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskscope_service.insight.findings.finding import Action, Finding, Measure,
 from daskscope_service.insight.findings.savings import of_the_run
 from daskscope_service.insight.wording import plural, size
 
-#: Reasons of workers that ended without a word, as the scheduler knows of it.
+#: The reasons that the scheduler reports for workers that ended without telling it.
 _WITHOUT_A_WORD = (LOSS_DIED, LOSS_LOST_CONNECTION)
 
 
@@ -96,7 +96,7 @@ def killed_workers(evidence: Evidence) -> Outcome:
         found = [loss for loss in found if given_up.function in loss.tasks]
         others = [loss for loss in evidence.losses if not loss.expected and is_of(loss, run)]
         if others and not found:
-            return None  # they ended for another reason, which has a rule of its own
+            return None  # they ended for a reason that has a rule of its own
     else:
         prefix = common_prefix(found)
         if len(found) < 2 or prefix is None or _is_most(run, prefix, evidence):
@@ -135,7 +135,10 @@ def killed_workers(evidence: Evidence) -> Outcome:
 
 
 def _died(evidence: Evidence) -> list[Loss]:
-    """Return the losses without a word that ended runs of the computation, if it is of one."""
+    """Return the losses of workers that ended without telling the scheduler.
+
+    For a computation, these are only losses with which runs of it ended.
+    """
     run = evidence.run
     return [
         loss

@@ -13,10 +13,10 @@ from typing import Literal
 from daskscope.names import DURATION_BOUNDS
 from daskscope_service.insight.findings.thresholds import DEFAULTS
 
-#: Activities of threads that belong to tasks: all others are waiting, or Dask's own.
+#: Activities in which threads run a task's code; all others are waiting, or Dask's own work.
 _COMPUTING = ("thread-cpu", "thread-noncpu")
-#: How many of the workers must have come: the last ones may never. Parts of a time in which memory
-#: is looked at.
+#: The share of the workers that must have come: the last ones may never come. Then the number of
+#: equal parts of a period that are compared to see whether memory grows.
 GATHERED, PARTS = 0.8, 6
 
 
@@ -41,7 +41,7 @@ class Group:
     def median(self) -> float | None:
         """The upper bound of the bucket that holds the median run, in seconds.
 
-        None where no run was measured, or where the median lies above all bounds.
+        None if no run was measured, or the median lies above all bounds.
         """
         runs = sum(self.durations)
         if not runs:
@@ -74,9 +74,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Equal exceptions: ``computation`` is the one that raised them.
+    """Equal exceptions of one ``computation``.
 
-    ``message`` is that of the first one, None where it was refused.
+    ``message`` is that of the first one, None if it was not sent.
     """
 
     type: str
@@ -108,7 +108,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A computation. ``status`` is as people see it: it may be lost.
+    """A computation. ``status`` is that of its verdict, so it may be ``lost``.
 
     ``blamed`` and ``blames`` are as in ``daskscope.protocol.Computation``.
     """
@@ -144,7 +144,7 @@ class Run:
 
     @property
     def ended_at(self) -> float:
-        """When it ended, or up to when it is known."""
+        """When it ended or, while it runs, until when it is known."""
         return self.started_at + self.duration
 
     @property
@@ -154,7 +154,7 @@ class Run:
 
     @property
     def thread_seconds(self) -> float:
-        """Threads of all workers times time, from its start to its end; 0 where not measured."""
+        """The thread-seconds of all workers from its start to its end; 0 if not measured."""
         return sum(self.worker_seconds.values())
 
     @property
@@ -165,7 +165,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A client that is connected; see ``daskscope.protocol.ConnectedClient``."""
+    """A connected client; see ``daskscope.protocol.ConnectedClient``."""
 
     user: str
     host: str
@@ -176,11 +176,11 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Computations that came one after another from one ``line`` of code, as ``file:line``.
+    """Consecutive computations from one ``line`` of code, as ``file:line``.
 
-    ``seconds`` is the time from the first one's start to the last one's end, of which nothing ran
-    for ``between``; ``pause`` is the median of the times between two of them. ``thread_seconds``
-    are those of all workers in that time, of which ``busy`` had a task.
+    ``seconds`` is the time from the first one's start to the last one's end. In ``between`` of
+    these, none of them ran; ``pause`` is the median time between two of them. ``thread_seconds``
+    are those of all workers in ``seconds``; in ``busy`` of these, the threads had a task.
     """
 
     line: str
@@ -194,8 +194,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Workers that were asked to leave before others came: how many, and for how long each was
-    there, as a median in seconds. ``seconds`` is the time in which they came and went.
+    """Workers that were asked to leave before others came.
+
+    ``workers`` is their number, and ``lifetime`` the median of how long each was there, in seconds.
+    ``seconds`` is the time from the first one's start to the start of the last worker.
     """
 
     workers: int
@@ -207,9 +209,10 @@ class Coming:
 class ClusterState:
     """The cluster, as of its last beat. ``memory_limit`` is the largest that it had.
 
-    ``peak_memory`` is the most that was seen at its beats, ``peak_worker_memory`` the most that one
-    worker's process ever had. ``prices`` are per hour, and ``price_source`` says whose they are:
-    "cluster", "workspace" or "list"; ``cost`` is in ``currency``.
+    ``peak_memory`` is the most that was used at any beat, ``peak_worker_memory`` the most that the
+    process of one worker ever used. ``prices`` are per hour, and ``price_source`` says who set
+    them: "cluster", "workspace" or "list". ``cost`` is in ``currency``. ``in_client`` is False if
+    the scheduler has a process of its own, and None if nobody knows.
     """
 
     id: str
@@ -239,33 +242,33 @@ class ClusterState:
 
     @property
     def memory_of_one(self) -> float | None:
-        """What each worker may use, if all may use as much; None where no limit is known."""
+        """The memory limit of one worker, if all have the same; None if no limit is known."""
         most = max(self.workers, self.peak_workers)
         return self.memory_limit / most if self.memory_limit and most else None
 
     @property
     def thread_seconds(self) -> float:
-        """Threads times time since the plugin started."""
+        """The thread-seconds of all workers since the plugin started."""
         return sum(self.worker_seconds.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Meanwhile:
-    """What the cluster did in a time: while a computation ran, or all the time that it was up.
+    """What the cluster did in a period: while a computation ran, or all the time that it was up.
 
-    ``alone`` says that no other computation ran in that time for long. ``activities`` are
-    thread-seconds by activity over all prefixes; ``whole`` says that they are all of the threads'
-    time, idle time included. ``worker_cpu`` is how many cores one worker used at most, on average
-    over the workers. ``line`` is the place in the code, as ``file:line``, where profiles saw
-    threads most; ``waiting_lines`` how much of what they saw was in lines that wait rather than
-    compute, 0 to 1. ``idle_longest`` is the longest that the cluster had no work.
+    ``alone`` says whether no other computation ran for long in that period. ``activities`` are
+    thread-seconds by activity, summed over all prefixes; ``whole`` says whether they are all of the
+    threads' time, including idle time. ``worker_cpu`` is the most cores that one worker used, as an
+    average over the workers. ``line`` is the line of code, as ``file:line``, in which profiles saw
+    threads most; ``waiting_lines`` is the share, 0 to 1, of what they saw in lines that wait rather
+    than compute. ``idle_longest`` is the longest time without work.
 
     ``scheduler_cpu`` is how many cores the scheduler's process used, on average. ``first_workers``
-    is how many workers there were at first, ``gathered`` the seconds until four fifths of the most
-    that there were had come, None for as long as that is not known. ``worker_cpu_now`` is how many
-    cores one worker used in the last minute at most. ``unmanaged`` is the memory of a worker that
-    Dask does not know of: the least in each of several equal parts of the time, in bytes.
-    ``collisions`` counts warnings of Dask's that two graphs gave one key to different tasks.
+    is the number of workers at the start; ``gathered`` is the seconds until four fifths of the
+    highest number had come. ``worker_cpu_now`` is like ``worker_cpu``, for the last minute.
+    ``unmanaged`` is the unmanaged memory per worker: the least in each of several equal parts of
+    the period, in bytes. ``collisions`` counts Dask's warnings that two graphs use the same key for
+    different tasks.
     """
 
     alone: bool | None = None
@@ -297,7 +300,7 @@ class Meanwhile:
 
     @property
     def cpu_share(self) -> float | None:
-        """How much of the tasks' time in threads was on a CPU, 0 to 1."""
+        """The share, 0 to 1, of the tasks' time in threads that was on a CPU."""
         computing = [self.activities[name] for name in _COMPUTING if name in self.activities]
         whole = sum(computing)
         return self.activities.get("thread-cpu", 0.0) / whole if whole > 0 else None
@@ -305,11 +308,12 @@ class Meanwhile:
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """The last change of the computation's job, which it came after: runs take longer since.
+    """The last change of the computation's job before it: runs have taken longer since then.
 
-    ``before`` and ``after`` are medians, in seconds, of so many passed runs; ``chance`` is how
-    probable that is by chance, None where too few runs say it. ``run_before`` is the id of the last
-    passed run before; ``candidates`` what changed at the same time, in words.
+    ``before`` and ``after`` are medians, in seconds, of ``runs_before`` and ``runs_after`` passed
+    runs. ``chance`` is the probability of such a difference without a change, None if there are too
+    few runs to compute it. ``run_before`` is the id of the last passed run before the change;
+    ``candidates`` are what changed at the same time, in words.
     """
 
     before: float
@@ -325,12 +329,12 @@ class Slower:
 class Evidence:
     """All that is known about one subject: a cluster or, with ``run``, a computation on it.
 
-    ``losses`` are the workers that left; ``cause`` the failure in another computation for which
-    its tasks never ran. ``interval`` is the time between two beats. Of a cluster, ``loops`` are
-    computations that came one after another, and ``coming`` workers that came and went: None where
-    nobody looked. Of one that is gone, ``waited`` is the unfinished computation that had tasks
-    which no worker could run for longest. ``slower`` is None where the job of a computation did not
-    become slower.
+    ``losses`` are the workers that left. ``interval`` is the time between two beats. For a
+    computation, ``cause`` is the failure in another computation because of which its tasks never
+    ran, and ``slower`` is None unless its job became slower. For a cluster, ``loops`` are
+    consecutive computations, and ``coming`` is about workers that came and went; both are None if
+    they were not read. For a cluster that is gone, ``waited`` is the unfinished computation whose
+    tasks waited for longest because no worker could run them.
     """
 
     cluster: ClusterState
@@ -347,7 +351,7 @@ class Evidence:
 
     @property
     def threads(self) -> float | None:
-        """How many threads the workers had while the computation ran; None where not known."""
+        """How many threads the workers had while the computation ran; None if not known."""
         run = self.run
         if self.meanwhile.threads or run is None or not (run.thread_seconds and run.duration):
             return self.meanwhile.threads
@@ -355,7 +359,7 @@ class Evidence:
 
     @property
     def capacity(self) -> float | None:
-        """Thread-seconds that there were for the computation; None where nobody can say."""
+        """The thread-seconds of all workers while the computation ran; None if not known."""
         if self.run is not None and self.run.thread_seconds:
             return self.run.thread_seconds
         if self.run is None or not self.threads:
@@ -364,18 +368,18 @@ class Evidence:
 
     @property
     def computed_share(self) -> float | None:
-        """How much of the capacity its tasks computed, 0 to 1."""
+        """The share of the capacity, 0 to 1, in which its tasks computed; None if not known."""
         if self.run is None or not self.capacity:
             return None
         return min(self.run.compute / self.capacity, 1.0)
 
     @property
     def idle_share(self) -> float | None:
-        """How much of the threads' time no task had been assigned to them; None: not known.
+        """The share of the threads' time, 0 to 1, in which they had no task; None if not known.
 
-        It is the computation's own, from its start to its end, or what time series say of about
-        that time. Where idleness itself was not measured, it is what the computation's own tasks
-        leave, which holds only while nothing else ran.
+        The computation's own numbers come first, then the time series of about the same period. If
+        neither measured idleness, it is the time that the computation's own tasks did not use,
+        provided that nothing else ran.
         """
         if self.run is not None and self.run.thread_seconds:
             return self.run.worker_seconds.get("idle", 0.0) / self.run.thread_seconds
@@ -388,6 +392,6 @@ class Evidence:
 
     @property
     def price_per_thread_second(self) -> float | None:
-        """What a thread costs a second, all that is paid for included; None without prices."""
+        """The cluster's cost for each second of a thread; None without prices."""
         cost, seconds = self.cluster.cost, self.cluster.thread_seconds
         return cost / seconds if cost and seconds > 0 else None

@@ -1,4 +1,4 @@
-"""Rules about work that failed, was given up, or had to be done again."""
+"""Rules about work that failed, was cancelled, or had to be done again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskscope_service.insight.findings.savings import of_the_run, sooner
 from daskscope_service.insight.verdict import kept_for
 from daskscope_service.insight.wording import duration, number, plural, size
 
-#: Seconds by which a loss may be noted after the computation that it ended.
+#: Seconds after the end of a computation in which the scheduler may notice its worker losses.
 _NOTED_LATE = 5.0
 
 #: What Dask raises for tasks whose workers died again and again.
@@ -222,7 +222,7 @@ def cancelled(evidence: Evidence) -> Outcome:
     What to do: nothing, if that was meant. Otherwise keep the futures until they are done, and the
     client connected.
 
-    Example: 44 of 200 tasks were done, and 22.0 s of computing was thrown away.
+    Example: its client gave up 156 tasks before they had run; its tasks had computed for 22.0 s.
     """
     run = evidence.run
     if run is None or run.status != "cancelled":
@@ -255,7 +255,7 @@ def retries(evidence: Evidence) -> Outcome:
     if run is None or not run.retried:
         return None
     runs = run.completed + run.erred + run.retried
-    # Rows from before counts were checked may hold negative ones.
+    # Earlier versions did not check counts, so stored rows may have negative ones.
     if runs <= 0 or run.retried < evidence.thresholds["retries.share"] * runs:
         return None
     worst = max(run.failures, key=lambda one: one.retried, default=None)
@@ -318,7 +318,10 @@ def recomputed(evidence: Evidence) -> Outcome:
 
 
 def is_of(loss: Loss, run: Run) -> bool:
-    """Return whether runs of ``run`` ended with that worker: by their names with older plugins."""
+    """Return whether runs of ``run`` ended with that worker.
+
+    Older plugins do not report the computations: for these, compare the prefixes of tasks.
+    """
     if loss.computations:
         return run.id in loss.computations
     if not run.started_at <= loss.at <= run.ended_at + _NOTED_LATE:
@@ -328,12 +331,12 @@ def is_of(loss: Loss, run: Run) -> bool:
 
 
 def common_prefix(losses: list[Loss]) -> str | None:
-    """Return the prefix of tasks that all of them had been given, if it is one."""
+    """Return the prefix of which all lost workers had tasks; None unless there is exactly one."""
     seen = Counter(prefix for loss in losses for prefix in loss.tasks)
     common = [prefix for prefix, count in seen.items() if count == len(losses)]
     return common[0] if len(common) == 1 else None
 
 
 def between(least: float, most: float) -> str:
-    """Return two sizes as a range, or as one where they read the same."""
+    """Return two sizes as a range, or as one size if they read the same."""
     return size(least) if size(least) == size(most) else f"{size(least)} to {size(most)}"

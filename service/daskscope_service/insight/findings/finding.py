@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-#: From the gravest on. A notice names a cause that is not worth an alarm.
+#: The gravest first. A notice names a cause that is not worth an alarm.
 Severity = Literal["critical", "warning", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "notice")
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that proves the finding. ``link`` is the place on the subject's page, if any."""
+    """A number that proves the finding. ``link`` is its anchor on the subject's page, if any."""
 
     name: str
     value: float
@@ -23,7 +23,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What to do; ``value`` is the number or the setting that it comes to."""
+    """What to do. ``value`` is the number or the setting to use, if any."""
 
     text: str
     value: str | None = None
@@ -31,7 +31,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SavedMoney:
-    """What that is in money: an estimate by the cluster's prices."""
+    """A saving in money, estimated with the cluster's prices."""
 
     low: float
     high: float
@@ -41,9 +41,10 @@ class SavedMoney:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What the action saves: seconds of the computation, or money, by ``unit``; with why.
+    """What the actions save, and the formula for it.
 
-    ``money`` says it in money in either case, None without prices.
+    ``unit`` is "s", for seconds of the computation's duration, or a currency. ``money`` is the same
+    saving in money, None without prices.
     """
 
     low: float
@@ -55,7 +56,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Muted:
-    """Someone has muted it until a time. Times are seconds since the epoch."""
+    """The mute of a finding. Times are seconds since the epoch."""
 
     id: str
     reason: str
@@ -66,13 +67,13 @@ class Muted:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause. ``clause`` follows "Finished in 3 s: " and, as a sentence, stands alone.
+    """A cause. ``clause`` can follow "Finished in 3 s: "; ``sentence`` stands alone.
 
-    ``seconds`` are the thread-seconds that were lost, None for what is no matter of time;
-    ``share`` is what they are of the computation's, ``cost`` what they cost in ``currency``, an
-    estimate by the cluster's prices; ``price_source`` says whose those are: "cluster", "workspace",
-    "list". ``version`` is the rule's, and grows when what it says changes. ``suppressed_by`` names
-    the finding that explains this one; ``muted`` says who has muted it.
+    ``seconds`` are the thread-seconds that were lost, None if the cause cost no time that can be
+    measured. ``share`` is their share of the computation's thread-seconds. ``cost`` is in
+    ``currency``, estimated with the prices of ``price_source``: "cluster", "workspace" or "list".
+    ``version`` is that of the rule. ``suppressed_by`` names the rule whose finding explains this
+    one. ``muted`` is the mute that covers it.
     """
 
     rule: str
@@ -92,7 +93,7 @@ class Finding:
     muted: Muted | None = None
 
     def numbers(self) -> Iterator[float]:
-        """Yield each number that it shows."""
+        """Yield each number that the finding shows."""
         yield from (measure.value for measure in self.evidence)
         yield from (one for one in (self.seconds, self.share, self.cost) if one is not None)
         if self.saving is not None:
@@ -108,7 +109,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NotMeasured:
-    """The rule could not look: ``what`` it needs was not measured."""
+    """The rule could not judge, because ``what`` was not measured."""
 
     what: str
 

@@ -1,4 +1,4 @@
-"""The first sentence of a page: what became of it, and why."""
+"""The first sentence of a page: what became of a computation or a cluster, and why."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from daskscope_service.insight.wording import (
     size,
 )
 
-#: Findings that the sentence itself says.
+#: Rules whose findings the sentence of a cluster already says.
 _OF_CLUSTERS = ("silent", "idle-cluster", "unrunnable")
 
 
 def computation_headline(computation: Readable, judgement: Judgement) -> str:
-    """Return the first sentence about a computation, a row with its ``sentence``.
+    """Return the first sentence about a computation, a row with the ``sentence`` of its verdict.
 
-    It is that sentence where no cause is known. That its cluster is silent, or that tasks wait for
-    a worker, comes before any other cause.
+    If no cause is known, it is that sentence. A silent cluster, or tasks that wait for a worker,
+    come before any other cause.
     """
     first = _first(judgement)
     sentence: str = computation["sentence"]
@@ -45,7 +45,7 @@ def computation_headline(computation: Readable, judgement: Judgement) -> str:
         if status == "cancelled":
             beside = [waited(computation, computation["done"], computation["duration"])]
     elif first.rule == "unrunnable" and computation["unrunnable_seconds"] is not None:
-        return sentence  # which says it
+        return sentence  # it already says why
     else:  # lost: that is the first thing to say
         return f"{sentence} {first.sentence}"
     if first.rule == "unrunnable":
@@ -56,19 +56,19 @@ def computation_headline(computation: Readable, judgement: Judgement) -> str:
 
 
 def cluster_headline(cluster: Readable, judgement: Judgement, life: Lifetime) -> str:
-    """Return the first sentence about a cluster, a row with its ``sentence``; likewise.
+    """Return the first sentence about a cluster, a row with the ``sentence`` of its verdict.
 
-    Of one that is gone it says what it did, too: ``life``.
+    For a cluster that is gone, it also says what the cluster did: ``life``.
     """
     first = _first(judgement)
     sentence: str = cluster["sentence"]
     if cluster["status"] == "running":
         if first is None or first.rule in _OF_CLUSTERS:
             return sentence
-        if cluster["held_by"].get("unrunnable"):  # which is no effect of it
+        if cluster["held_by"].get("unrunnable"):  # the finding is not the cause of that
             return f"{sentence} {first.sentence}"
         return f"{sentence.removesuffix('.')}: {first.clause}."
-    # The finding that it was idle says the cost by itself.
+    # The clause of "idle-cluster" already says the cost.
     did = what_it_did(cluster, life, with_cost=first is None or first.rule != "idle-cluster")
     if cluster["status"] == "stopped":
         because = "" if first is None else f": {first.clause}"
@@ -99,7 +99,7 @@ def in_words(measure: Measure) -> str:
 
 
 def saving_in_words(saving: Saving, source: str | None = None) -> str:
-    """Return what an action saves, with the formula; ``source`` says whose the prices are."""
+    """Return what an action saves, with the formula. ``source`` says who set the prices."""
     parts = []
     if saving.unit == "s":
         parts.append(_range(duration(saving.low) if saving.low else "", duration(saving.high)))

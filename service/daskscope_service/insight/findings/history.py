@@ -1,4 +1,4 @@
-"""The rule about the runs before: work that takes longer than it did."""
+"""The rule that compares with earlier runs: work that takes longer than before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from daskscope_service.insight.findings.mass import share_of, weighed
 from daskscope_service.insight.jobs.summary import longer
 from daskscope_service.insight.wording import duration, plural
 
-#: What changed at the same time, of which so much is said.
+#: The most simultaneous changes that the clause names.
 _MOST_CANDIDATES = 4
 
 

@@ -1,4 +1,4 @@
-"""Rules about clusters that are up without work, and what holds them."""
+"""The rule about clusters that are up without work, and what keeps them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from daskscope_service.insight.findings.savings import in_money
 from daskscope_service.insight.verdict import kept_for
 from daskscope_service.insight.wording import duration, money, plural, size
 
-#: Clients that a sentence names.
+#: The most clients that a sentence names.
 _MOST_NAMED = 3
 
 
@@ -50,7 +50,7 @@ def _now(evidence: Evidence) -> Outcome:
 
 def _then(evidence: Evidence) -> Outcome:
     cluster, meanwhile, limits = evidence.cluster, evidence.meanwhile, evidence.thresholds
-    # A cluster that went away in the middle of work says so.
+    # A cluster that went away during its work has other findings.
     if cluster.status == "lost" or meanwhile.idle_longest is None:
         return None
     idle = meanwhile.idle_longest
@@ -91,7 +91,7 @@ def _named(one: Holder) -> str:
 
 
 def _who(cluster: ClusterState) -> str:
-    """Return whose clients these are, those first that hold the most; and how much."""
+    """Return the users of the connected clients and what they hold; those that hold most first."""
     named = []
     for one in cluster.connected[:_MOST_NAMED]:
         holds = f" with {size(one.bytes)}" if one.bytes else ""

@@ -1,4 +1,4 @@
-"""How severe a finding is, by the time that was lost."""
+"""How severe a finding is, by the time that was lost, and whether to look for lost time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from daskscope_service.insight.findings.finding import Severity
 def weighed(
     evidence: Evidence, seconds: float, whole: float | None, *, signal: Severity = "warning"
 ) -> Severity:
-    """Return the severity of a finding whose signal is as grave as ``signal``.
+    """Return ``signal`` as the severity of a finding, or "notice" if little time was lost.
 
-    ``seconds`` are the thread-seconds that were lost, of ``whole``. Where they are few it is a
-    notice: its page names the cause, and nobody is alarmed.
+    ``seconds`` of ``whole`` thread-seconds were lost. A notice is shown on the page of its subject,
+    but alarms nobody.
     """
     limits = evidence.thresholds
     least = max(limits["mass.seconds"], limits["mass.share"] * (whole or 0.0))
@@ -22,8 +22,8 @@ def weighed(
 def has_performance(evidence: Evidence) -> bool:
     """Return whether to look for what made a computation slow.
 
-    Not where it was short, and not where it ended badly before half of its tasks were done: then
-    that is what there is to say.
+    Do not if it was short, or ended badly before half of its tasks were done: then its end is what
+    matters.
     """
     run = evidence.run
     return (
@@ -34,5 +34,5 @@ def has_performance(evidence: Evidence) -> bool:
 
 
 def share_of(seconds: float, whole: float | None) -> float | None:
-    """Return what ``seconds`` are of ``whole``, 0 to 1."""
+    """Return the share of ``seconds`` in ``whole``, 0 to 1; None if ``whole`` is 0 or unknown."""
     return min(seconds / whole, 1.0) if whole else None

@@ -147,7 +147,7 @@ def over_provisioned(evidence: Evidence) -> Outcome:
     if evidence.run is not None or cluster.duration < limits["memory.duration"]:
         return None
     limit, workers = cluster.memory_limit, cluster.peak_workers
-    # Memory that was used between two beats was not seen, but the processes' own peaks were.
+    # Beats do not show what was used between them; the peaks of the processes do.
     of_one = cluster.peak_worker_memory or 0
     peak = max(cluster.peak_memory, of_one * workers)
     own = cluster.price_source != "list"
@@ -199,7 +199,7 @@ def too_many_threads(evidence: Evidence) -> Outcome:
     them; or use smaller chunks.
 
     Example: each of the 8 threads of a worker has 512 MiB of its memory, and the largest result
-    has 410 MiB: not two fit.
+    has 410 MiB: not three fit.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
     if run is None or not has_performance(evidence):
@@ -309,7 +309,7 @@ def nearly_out_of_memory(evidence: Evidence) -> Outcome:
     if not most or not memory:
         return NotMeasured("the most memory that a worker had")
     share = most / memory
-    # More than it may use: then the limits of workers differ, or the nanny does not look.
+    # A share above 1 means that the workers' limits differ, or that no nanny enforces them.
     if not limits["near.share"] <= share <= 1 or any(not loss.expected for loss in evidence.losses):
         return None
     return Finding(

@@ -1,4 +1,4 @@
-"""Rules about how work comes to the workers, and workers to the work."""
+"""Rules about a busy scheduler, late or short-lived workers, stuck tasks, and loops of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskscope_service.insight.findings.mass import has_performance, share_of, w
 from daskscope_service.insight.findings.savings import in_money
 from daskscope_service.insight.wording import duration, number, percent, plural
 
-#: Seconds for which idle workers are better kept.
+#: Seconds for which the action proposes to keep idle workers.
 _WORTH_KEEPING = 60
 
 
@@ -50,7 +50,7 @@ def scheduler_bound(evidence: Evidence) -> Outcome:
         return NotMeasured("how many threads there were")
     own = used
     if evidence.cluster.in_client is not False:
-        # What tasks compute may be in the same process.
+        # Tasks may have run in the same process: subtract their CPU time.
         own -= meanwhile.activities.get("thread-cpu", 0.0) / run.duration
     if own < limits["scheduler.cpu"] or share >= limits["scheduler.computed"]:
         return None

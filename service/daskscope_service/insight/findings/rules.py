@@ -1,7 +1,7 @@
-"""All rules in order, which causes explain which effects, and the verdict of all of them.
+"""All rules in order, which findings explain which others, and how a subject is judged by all.
 
-The order is that in which causes are named: what ended a computation before what slowed it down,
-and what explains much before what it explains.
+The order of the rules decides which cause is named first: what ended a computation comes before
+what slowed it down, and a rule before those whose findings it explains.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from daskscope_service.insight.findings.finding import Finding, Muted, NotMeasur
 from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
-#: Changes when what any rule says changes: what is stored is then made anew.
+#: Grows when what any rule says changes. Nothing reads it: stored findings are not made again.
 VERSION = 8
 
 _BEYOND = NotMeasured("numbers that are not beyond all bounds")
 
-#: Findings that are shown; the others are effects, or less.
+#: The most findings that are shown.
 MOST_SHOWN = 3
 
 
@@ -48,7 +48,7 @@ class Rule:
 
     @property
     def meaning(self) -> str:
-        """What its finding says of any subject, in a sentence."""
+        """What a finding of the rule means, in one sentence: the first line of its docstring."""
         return (self.judge.__doc__ or "").partition("\n")[0]
 
 
@@ -107,12 +107,12 @@ RULES: tuple[Rule, ...] = _rules(
     ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting")),
     ("serial-chain", tasks.serial_chain, ("waiting",)),
     ("warm-up", workers.warm_up, ("waiting",)),
-    # Threads that take turns keep the event loop waiting, too.
+    # If threads run one at a time, the event loop waits as well.
     ("gil-bound", threads.gil_bound, ("blocked-loop", "waiting")),
     ("blocked-loop", threads.blocked_loop, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),
-    # Last of what a computation may have: the others say why.
+    # The last rule about computations, because the others name a cause.
     ("slower-than-before", history.slower_than_before, ()),
     ("growing-memory", memory.growing_memory, ("nearly-out-of-memory",)),
     ("worker-churn", pace.worker_churn, ()),
@@ -125,11 +125,11 @@ RULES: tuple[Rule, ...] = _rules(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What all rules say about one subject.
+    """The outcome of all rules for one subject.
 
-    ``findings`` are in the order in which causes are named, those that another explains included.
-    ``not_measured`` says by rule what it lacked. ``nothing`` is the sentence for a computation that
-    ended well, and about which there is nothing to say.
+    ``findings`` are in the order in which causes are named, and those that another one explains are
+    last. ``not_measured`` says what a rule lacked, by rule. ``nothing`` is the sentence for a
+    computation that ended well and has no finding.
     """
 
     findings: tuple[Finding, ...]
@@ -138,23 +138,23 @@ class Judgement:
 
     @property
     def shown(self) -> tuple[Finding, ...]:
-        """The findings to show: those that no other explains and nobody has muted, a few."""
+        """The first findings that no other one explains and that are not muted."""
         own = [one for one in self.findings if one.suppressed_by is None and one.muted is None]
         return tuple(own[:MOST_SHOWN])
 
     @property
     def muted(self) -> tuple[Finding, ...]:
-        """Those that someone has muted, which are folded."""
+        """The muted findings, which pages fold."""
         return tuple(one for one in self.findings if one.muted is not None)
 
     def with_mutes(self, by_rule: Mapping[str, Muted]) -> Judgement:
-        """Return the same with the mutes that are in force, by rule."""
+        """Return a copy whose findings have the mutes of ``by_rule``."""
         findings = (replace(one, muted=by_rule.get(one.rule)) for one in self.findings)
         return replace(self, findings=tuple(findings)) if by_rule else self
 
 
 def judge(evidence: Evidence) -> Judgement:
-    """Return what stands out about the subject of ``evidence``."""
+    """Judge the subject of ``evidence`` by all rules."""
     found: dict[str, Finding] = {}
     not_measured: dict[str, str] = {}
     for rule in RULES:
@@ -172,7 +172,7 @@ def judge(evidence: Evidence) -> Judgement:
         replace(finding, suppressed_by=explained.get(name)) for name, finding in found.items()
     ]
     nothing = None if findings else _nothing(evidence)
-    # The first names the cause; after it, what cost more comes first.
+    # The first finding names the cause; the others follow by lost time.
     order = [finding for finding in findings if finding.suppressed_by is None]
     rest = sorted(order[1:], key=lambda one: -(one.seconds or 0.0))
     effects = [finding for finding in findings if finding.suppressed_by is not None]
@@ -180,12 +180,12 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def _outcome(rule: Rule, evidence: Evidence) -> Outcome:
-    """Ask a rule. It had no numbers to look at where they make none that a finding could show."""
+    """Return the outcome of a rule; :data:`_BEYOND` if its numbers cannot be computed or shown."""
     try:
         outcome = rule.judge(evidence)
         if isinstance(outcome, Finding):
             outcome = _priced(outcome, evidence)
-    except (ArithmeticError, ValueError):  # a division by next to nothing, and what follows
+    except (ArithmeticError, ValueError):  # such as an overflow after a division by almost zero
         return _BEYOND
     if isinstance(outcome, Finding) and not all(map(isfinite, outcome.numbers())):
         return _BEYOND

@@ -1,4 +1,4 @@
-"""What a finding's action saves: a range, of time or of money, with the formula that it follows."""
+"""What the action of a finding saves: a range of time or of money, with its formula."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from daskscope_service.insight.wording import money
 
 
 def sooner(evidence: Evidence, lost: float, formula: str) -> Saving | None:
-    """Return what it saves not to lose ``lost`` thread-seconds: as if all threads shared them.
+    """Return the saving of up to ``lost`` thread-seconds, divided among all threads.
 
-    ``formula`` says how many those are. None where the number of threads is not known.
+    ``formula`` explains ``lost``. Return None if the number of threads is not known.
     """
     threads = evidence.threads
     return Saving(0.0, lost / threads, "s", f"{formula} ÷ threads") if threads else None
 
 
 def in_money(evidence: Evidence, high: float | None, formula: str) -> Saving | None:
-    """Return a saving of up to ``high`` in the currency of the cluster's prices; None without."""
+    """Return a saving of up to ``high`` in the cluster's currency; None without either."""
     currency = evidence.cluster.currency
     return Saving(0.0, high, currency, formula) if high and currency is not None else None
 
 
 def of_the_run(evidence: Evidence) -> Saving | None:
-    """Return what the computation cost as a saving: nothing came of it."""
+    """Return the whole cost of the computation as a saving, because it had no result."""
     price, capacity = evidence.price_per_thread_second, evidence.capacity
     cost = None if price is None or capacity is None else price * capacity
     return in_money(evidence, cost, "cost of the whole run, of which nothing came")
 
 
 def priced(saving: Saving, evidence: Evidence) -> Saving:
-    """Return ``saving`` with what it is in money, where there are prices.
+    """Return ``saving`` with its value in money, if there are prices.
 
-    An end that comes sooner saves what the threads cost in that time: if the cluster closes, or has
-    other work.
+    A computation that ends sooner saves the cost of the threads in that time, provided that the
+    cluster then closes or has other work.
     """
     price, currency = evidence.price_per_thread_second, evidence.cluster.currency
     if currency is None:

@@ -1,4 +1,4 @@
-"""A rule about moving data between partitions or chunks."""
+"""The rule about moving data between partitions or chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daskscope_service.insight.findings.mass import has_performance, share_of, w
 from daskscope_service.insight.findings.savings import sooner
 from daskscope_service.insight.wording import duration, percent
 
-#: What tasks are called that bring data from one partitioning to another: of arrays, of tables.
+#: The prefixes of tasks that rechunk arrays, and of tasks that shuffle tables.
 _RECHUNKS = re.compile(r"rechunk")
 _SHUFFLES = re.compile(r"shuffle|(^|[-_])p2p|repartition|disk-?join|partd|set-?index-?post")
 
@@ -55,7 +55,7 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
         return None
     worst = max(by_prefix, key=lambda prefix: by_prefix[prefix])
     lost = min(moving, evidence.capacity)
-    # Barriers of P2P are called alike for both.
+    # P2P barriers have the same name in both kinds, so one rechunking prefix decides.
     rechunks = any(_RECHUNKS.search(prefix) for prefix in by_prefix)
     return Finding(
         rule="shuffle-bound",

@@ -17,11 +17,11 @@ from daskscope_service.insight.findings.mass import has_performance, share_of, w
 from daskscope_service.insight.findings.savings import in_money, sooner
 from daskscope_service.insight.wording import duration, number, percent, plural, size
 
-#: Seconds that Dask needs for a task, at least and at most, by its documentation.
+#: Seconds that Dask needs for a task, at least and at most, according to its documentation.
 _LEAST_OVERHEAD, _MOST_OVERHEAD = 0.0002, 0.001
-#: Seconds that a task should take, by the same.
+#: Seconds that a task should take, according to the same.
 _GOOD_TASK = 0.1
-#: Tasks for each thread that leave room to balance them.
+#: Tasks for each thread that are enough to balance the load.
 _TASKS_PER_THREAD = 3
 
 
@@ -96,7 +96,7 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
     if each >= limits["tiny-tasks.seconds"] or share >= limits["tiny-tasks.computed"]:
         return None
     idle = evidence.idle_share
-    # A slow machine hands out fewer: then threads have tasks, for which they wait.
+    # On a slow machine, the rate is lower, but threads have tasks that they wait for.
     if runs / run.duration < limits["tiny-tasks.rate"] and (
         idle is None or idle >= limits["tiny-tasks.idle"]
     ):
@@ -130,9 +130,9 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
 
 
 def _together(run: Run, each: float, threads: float) -> int:
-    """Return how many inputs one task should have: a number with one digit that counts."""
+    """Return how many inputs one task should have, rounded down to one significant digit."""
     wanted = _GOOD_TASK / each if each > 0 else float(run.tasks)
-    # Enough tasks must be left for all threads.
+    # Enough tasks must remain for all threads.
     wanted = max(2.0, min(wanted, run.tasks / (_TASKS_PER_THREAD * threads)))
     unit = 10 ** floor(log10(wanted))
     return int(wanted // unit * unit)
@@ -162,7 +162,7 @@ def transfer_bound(evidence: Evidence) -> Outcome:
         return None
     if not evidence.capacity:
         return NotMeasured("how many threads there were")
-    # Several parts are fetched at once: what threads waited is less than what transfers took.
+    # Workers fetch several results at once, so threads wait for less time than transfers take.
     waited = meanwhile.activities.get("transfer", 0.0) if meanwhile.activities else sent
     lost = min(waited, evidence.capacity)
     if lost < limits["transfer.share"] * evidence.capacity:
@@ -200,7 +200,8 @@ def straggler(evidence: Evidence) -> Outcome:
     What to do: find out what is different about that input (a larger partition, a skewed key), and
     split it.
 
-    Example: one of 64 tasks of `work` took 18.0 s, the others up to 300 ms.
+    Example: one of 64 tasks of `work` took 18.0 s, half of them up to 300 ms; threads had nothing
+    to do for 61 % of the time.
     """
     run, limits = evidence.run, evidence.thresholds
     if run is None or not has_performance(evidence):

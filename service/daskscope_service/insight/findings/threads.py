@@ -38,7 +38,7 @@ def gil_bound(evidence: Evidence) -> Outcome:
     if each < 2:
         return None
     share = meanwhile.cpu_share
-    # One thread holds the lock, and computes: where none does, they wait for something else.
+    # The thread that holds the lock computes. If none computes, threads wait for something else.
     if share is None or not limits["gil.cpu-least"] <= share * each <= limits["gil.cpu-share"]:
         return None
     if meanwhile.worker_cpu is None or meanwhile.profiled is None or not meanwhile.alone:
@@ -107,7 +107,7 @@ def blocked_loop(evidence: Evidence) -> Outcome:
     if load is None:
         return NotMeasured("the load of the workers' machines")
     if load > limits["blocked-loop.host-load"]:
-        return None  # whatever was late may have had to wait for a core
+        return None  # the loop may have been late because it waited for a core
     if profiled is not None and profiled > limits["gil.profiled"] * run.compute:
         return None
     return Finding(
@@ -194,7 +194,7 @@ def unused_gpu(evidence: Evidence) -> Outcome:
         return NotMeasured("what the GPUs did")
     if busy is None or busy < limits["gpu.seconds"]:
         return None
-    # A mean over all workers: one of them may use its own.
+    # The utilisation is a mean over all workers, and a single one may use its GPU.
     if meanwhile.gpu_utilization * cluster.gpu_workers > limits["gpu.utilization"]:
         return None
     if (meanwhile.gpu_memory_share or 0.0) > limits["gpu.memory"]:

@@ -1,7 +1,8 @@
 """The thresholds of all rules, and the source of each number.
 
-``docs`` is Dask's own documentation or source; ``measured`` the workloads with one known cause
-each: healthy ones stayed clear of it; ``heuristic`` a number that others use, or a guess.
+``docs`` is Dask's own documentation or source. ``measured`` comes from recorded workloads with one
+known cause each; healthy ones stayed clear of the number. ``heuristic`` is a number that others
+use, or a guess.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A number that a rule compares with."""
+    """A number with which a rule compares."""
 
     name: str
     value: float
@@ -22,12 +23,12 @@ class Threshold:
 
     @property
     def least(self) -> float:
-        """The least that a workspace may set it to."""
+        """The lowest value that a workspace may set."""
         return self.value / 1000
 
     @property
     def most(self) -> float:
-        """The most that a workspace may set it to."""
+        """The highest value that a workspace may set."""
         return 1.0 if self.unit == "1" and self.value <= 1 else 1000 * self.value
 
 

@@ -1,4 +1,4 @@
-"""A rule about tasks that no worker can run."""
+"""The rule about tasks that no worker can run."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def unrunnable(evidence: Evidence) -> Outcome:
 
 
 def _was_unrunnable(evidence: Evidence) -> Outcome:
-    """Look at what became of a cluster that is gone, or of a computation that was given up: it may
-    have ended with tasks that waited.
+    """Judge a cluster that is gone, or a cancelled or lost computation.
+
+    Tasks may still have waited for a worker when it ended.
     """
     run, least = evidence.run or evidence.waited, evidence.thresholds["unrunnable.seconds"]
     if run is None or run.status not in ("cancelled", "lost") or run.duration < least:
@@ -57,7 +58,7 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
     of_time = evidence.meanwhile.workers
     workers = round(evidence.cluster.peak_workers if of_time is None else of_time)
     if run.unrunnable_seconds is not None:
-        # It says so itself: counted while it ran, whatever else there was.
+        # The cluster reported how long the computation had such tasks, whatever else ran.
         stuck = left_waiting(
             run.tasks - run.done, run.states, run.asks,
             waited=run.unrunnable_seconds, seconds=run.duration,
@@ -80,7 +81,7 @@ def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = 
     waits = "waited" if past else "waits" if stuck == 1 else "wait"
     ask, has, there_is = ("asked", "was or had", "was") if past else ("ask", "is or has", "is")
     asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
-    # Any worker will do where there is none.
+    # Without any worker, it does not matter what the tasks ask for.
     words = most_asked(wanted)
     for_what = f" ({', or '.join(words)})" if words and workers else ""
     none = (

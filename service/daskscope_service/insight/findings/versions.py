@@ -1,4 +1,4 @@
-"""Rules about what does not fit together: versions of packages, and keys of tasks."""
+"""Rules about conflicts: different versions of packages, and equal keys of different tasks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from daskscope_service.insight.findings.finding import (
 )
 from daskscope_service.insight.wording import plural
 
-#: What loading an object raises that another version of a package wrote.
+#: Exceptions that loading raises if another version of a package wrote the object.
 _OF_LOADING = re.compile(
     r"(^|\.)(ImportError|ModuleNotFoundError|UnpicklingError|PicklingError|AttributeError)$"
 )
-#: Packages that bring tasks and data from one process to another.
+#: Packages that serialize and send tasks and data, and Python itself.
 _OF_TRANSPORT = frozenset({"python", "dask", "distributed", "cloudpickle", "msgpack", "lz4"})
-#: Where a graph could not be loaded.
+#: The ``function`` of a failure whose graph could not be loaded.
 _GRAPH = "(graph)"
 
 
@@ -77,7 +77,10 @@ def version_mismatch(evidence: Evidence) -> Outcome:
 
 
 def _named(failed: Failed, names: Sequence[str]) -> list[str] | None:
-    """Return the packages that differ and that ``failed`` is about; None where nobody can say."""
+    """Return those of ``names``, packages that differ, that ``failed`` is about.
+
+    Return None if the message of the exception is not known.
+    """
     if failed.function == _GRAPH:
         return [name for name in names if name in _OF_TRANSPORT]
     if failed.message is None:
