@@ -1,6 +1,6 @@
-"""Makes the findings of clusters, in one pass over the clusters of each workspace after another.
+"""Makes the findings of clusters, in passes over all clusters of a workspace.
 
-A pass may take several rounds, because the clusters of one workspace get only some seconds a round.
+A pass may take several rounds: in each round, every workspace gets only some seconds.
 """
 
 from __future__ import annotations

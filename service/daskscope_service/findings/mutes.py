@@ -1,4 +1,4 @@
-"""Mutes findings of one rule until a time, with a reason, and ends mutes."""
+"""Stores and removes mutes, which fold the findings of a rule until a time, for a reason."""
 
 from __future__ import annotations
 

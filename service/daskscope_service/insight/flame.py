@@ -39,7 +39,7 @@ Profile = Mapping[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A node of the tree: a function and its caller, with all that it called in turn.
+    """A node of the tree: a function, called by its parent node. ``below`` are its callees.
 
     ``samples`` counts those of the function and its callees; ``seconds`` estimates their time.
     ``line`` is the line with the most samples in one profile, and ``heaviest`` their number.

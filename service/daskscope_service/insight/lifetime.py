@@ -1,4 +1,4 @@
-"""Says what a cluster did while it was up: what it ran, how many workers it lost, its cost."""
+"""Describes what a cluster did: what it ran, how many workers it lost, and what it cost."""
 
 from __future__ import annotations
 

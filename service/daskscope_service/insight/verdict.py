@@ -149,10 +149,11 @@ def last_known(cluster: Readable) -> float:
 
 
 def computation_verdict(computation: Readable, cluster: Verdict, seconds: float) -> Verdict:
-    """Return the status that the cluster reported, or ``lost`` if the cluster went away before.
+    """Return what became of a computation: the status that its cluster reported, or ``lost``.
 
-    What happens to the cluster and the results after the computation has ended does not change the
-    status; the sentence mentions it. ``seconds`` is how long it ran, as far as is known.
+    If the cluster went away while the computation ran, it is ``lost``, or ``finished`` if all tasks
+    were done. What happens to the cluster and the results after the end does not change the status;
+    the sentence mentions it. ``seconds`` is how long it ran, as far as is known.
     """
     tasks, done = computation["tasks"], done_of(computation)
     lasted = duration(seconds)

@@ -57,7 +57,7 @@ def money(amount: float, currency: str) -> str:
 
 
 def estimate(sources: Iterable[str | None]) -> str:
-    """Return what to call costs whose prices come from ``sources``; None has no prices.
+    """Return what to call costs with prices from ``sources``; None is a cost without prices.
 
     daskscope reads no bills, so each cost is an ``estimate``: at list prices if nobody set others.
     """

@@ -22,7 +22,7 @@ blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1")
 @require("read")
 @answers(types.Page[types.Job], *OF_CLUSTER, SORT)
 def jobs() -> Item:
-    """Answer with the jobs that had a run in the given time, in the order ``sort``.
+    """Answer with the jobs whose newest run began in the given time, in the order ``sort``.
 
     ``user`` selects the jobs whose newest run belongs to that user. The service finds the job of a
     computation, and updates the job, some seconds after the computation has ended.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration
 
-#: The most parts, the largest, that get bars; parts below this share of the whole get none.
+#: The most parts, the largest, that get bars; smaller shares of the difference get none.
 _MOST, _LEAST = 9, 0.005
 
 

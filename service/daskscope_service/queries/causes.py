@@ -1,4 +1,4 @@
-"""Reads causes from stored findings: the one that a list names of each item, and their costs."""
+"""Reads causes from stored findings: the first one of each item in a list, and what they cost."""
 
 from __future__ import annotations
 

@@ -91,9 +91,10 @@ def first_run_at(scope: Scope, job: str) -> float | None:
 
 
 def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:
-    """Add to ``runs`` what their clusters tell.
+    """Return ``runs`` with status, duration and cost, which depend on their clusters.
 
-    Stop at a run whose cluster was not read, because the clusters took too many bytes.
+    Leave out the rest from the first run whose cluster was not read: clusters may take too many
+    bytes.
     """
     query = scope.select(cluster, *_OF_CLUSTER, *(_TO_COMPARE if compared else ()))
     clusters: dict[str, Item | None] = {}

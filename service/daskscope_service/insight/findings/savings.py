@@ -19,7 +19,7 @@ def sooner(evidence: Evidence, lost: float, formula: str) -> Saving | None:
 
 
 def in_money(evidence: Evidence, high: float | None, formula: str) -> Saving | None:
-    """Return a saving of up to ``high`` in the cluster's currency; None without either."""
+    """Return a saving of up to ``high`` in the cluster's currency; None without prices."""
     currency = evidence.cluster.currency
     return Saving(0.0, high, currency, formula) if high and currency is not None else None
 

@@ -148,7 +148,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     waits = {"transfer": run.transfer * share, "disk": run.disk * share}
     waits["waiting"] = waiting - sum(waits.values())
     account = _Account(start, run.work, computing, waits, idle, paused, threads)
-    # Beside far more computing than its threads had time for, all else is lost to rounding.
+    # Rounding may leave no busy time if tasks report far more seconds than the threads had.
     return account if account.busy > 0 else None
 
 
