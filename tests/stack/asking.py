@@ -9,13 +9,38 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from grafana.board import Board
 from grafana.provision import SPANS_UID
-from tests.stack.influxdb import DATABASE, SPANS_DATABASE, InfluxDB
+from tests.stack.influxdb import DATABASE, SPANS_DATABASE
 
 Series = list[dict[str, Any]]
+
+
+class Database(Protocol):
+    """What answers queries, as :meth:`tests.stack.influxdb.InfluxDB.ask` does."""
+
+    def ask(self, query: str, database: str = DATABASE) -> Series:
+        """Return the series that an InfluxQL query answers with."""
+
+
+class AskedOnce:
+    """A database into which nothing is written any more: a question has the answer it had before.
+
+    Dashboards ask much of what other tests of them have asked.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._answers: dict[tuple[str, str], Series] = {}
+
+    def ask(self, query: str, database: str = DATABASE) -> Series:
+        """Return the series that an InfluxQL query answers with."""
+        if (query, database) not in self._answers:
+            self._answers[query, database] = self._database.ask(query, database)
+        return self._answers[query, database]
+
 
 #: What is chosen of a variable: some values, or all there are.
 Chosen = tuple[str, ...] | None
@@ -54,7 +79,7 @@ def value_of(variable: Mapping[str, Any], chosen: Chosen, options: tuple[str, ..
 
 
 def choose(
-    database: InfluxDB, board: Board, shown: Shown, **chosen: Chosen
+    database: Database, board: Board, shown: Shown, **chosen: Chosen
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Ask for the options of the board's variables, one after the other, as it is opened.
 
@@ -81,7 +106,7 @@ def choose(
 
 
 def ask_target(
-    database: InfluxDB, target: Mapping[str, Any], shown: Shown, values: Mapping[str, str]
+    database: Database, target: Mapping[str, Any], shown: Shown, values: Mapping[str, str]
 ) -> Series:
     """Return the series that a panel's target is answered with."""
     spans = target["datasource"]["uid"] in ("${spans}", SPANS_UID)

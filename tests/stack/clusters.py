@@ -20,7 +20,7 @@ from daskscope import names
 from tests.exporter.everywhere import counted_everywhere
 from tests.patience import wait_until
 from tests.ports import free_port
-from tests.stack.asking import Shown
+from tests.stack.asking import Database, Shown
 from tests.stack.collector import Collector
 from tests.stack.influxdb import InfluxDB
 from tests.stack.run import emitters, fail, log, work
@@ -40,16 +40,17 @@ _GPU: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Two:
-    """Both clusters' ids, when the first began, and where their telemetry is."""
+    """Both clusters' ids, when the first began and the second ended, and their telemetry."""
 
     first: str
     second: str
     since: float
-    database: InfluxDB
+    until: float
+    database: Database
 
     def shown(self, step: int) -> Shown:
-        """Return the time in which they lived, until now, and ten minutes before."""
-        return Shown(self.since - 600, time.time(), step)
+        """Return the time in which they lived, and ten minutes before."""
+        return Shown(self.since - 600, self.until, step)
 
 
 def log_an_exception(number: int) -> int:

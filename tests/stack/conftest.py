@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 
 from tests.service_process import ServiceProcess
 from tests.stack import build
+from tests.stack.asking import AskedOnce
 from tests.stack.clusters import Two, second_cluster
 from tests.stack.collector import Collector, into
 from tests.stack.influxdb import InfluxDB, Major
@@ -139,5 +141,6 @@ def two(
         ) as collector:
             second = second_cluster(collector, run.database)
             collector.drain()
-        _runs.pairs[major] = Two(run.cluster, second, run.since, run.database)
+        database = AskedOnce(run.database)
+        _runs.pairs[major] = Two(run.cluster, second, run.since, time.time(), database)
     return _runs.pairs[major]

@@ -71,7 +71,7 @@ def fail_once(marker: str) -> str:
 
 
 def big(number: int) -> bytes:
-    return os.urandom(40_000_000 + number)
+    return os.urandom(4_000_000 + number)
 
 
 def both(one: bytes, other: bytes) -> int:
@@ -95,7 +95,7 @@ def run_on(collector: Collector, database: InfluxDB, service: ServiceProcess, fo
         "daskscope.prices": {"currency": "EUR", "worker": 1.0},
         "daskscope.idle.grace": "200ms",
         "distributed.scheduler.allowed-failures": 0,
-        "distributed.worker.memory.target": 0.1,
+        "distributed.worker.memory.target": 0.01,
         "distributed.worker.memory.spill": 0.3,
     }
     began, before = time.time(), emitters()

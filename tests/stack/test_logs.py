@@ -8,25 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import requests
 
 from daskscope import names
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 from daskscope_service.telemetry.influx_rows import InfluxDatabase, Own
 from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.pages import words
-from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import DATABASE
 from tests.stack.run import Run, owned_by
+from tests.stack.sessions import api, browser
 
 
 def ask(service: ServiceProcess, **parameters: str) -> dict[str, Any]:
-    answer = requests.get(
-        f"{service.url}/api/v1/logs",
-        params={"limit": "1000", **parameters},
-        headers={"Authorization": f"Bearer {service.token()}"},
-        timeout=30,
+    answer = api(service).get(
+        f"{service.url}/api/v1/logs", params={"limit": "1000", **parameters}, timeout=30
     )
     assert answer.ok, answer.text
     found: dict[str, Any] = answer.json()
@@ -88,15 +84,13 @@ def test_pages_join_to_the_whole(reader: ServiceProcess) -> None:
 
 def test_the_page_of_log_records_is_the_same(run: Run, reader: ServiceProcess) -> None:
     def shown(service: ServiceProcess) -> list[str]:
-        with requests.Session() as browser:
-            sign_in_by_link(service, browser)
-            page = browser.get(
-                f"{service.url}/logs", params={"cluster": run.cluster}, timeout=30
-            ).text
+        which = {"cluster": run.cluster}
+        page = browser(service).get(f"{service.url}/logs", params=which, timeout=30).text
         return sorted(re.findall('<td class="text">(.*?)</td>', words(page)))
 
-    assert any("is odd" in line for line in shown(reader))
-    assert shown(reader) == shown(run.service)
+    own, read = shown(run.service), shown(reader)
+    assert any("is odd" in line for line in read)
+    assert read == own
 
 
 class OneRow:

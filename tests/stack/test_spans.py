@@ -7,25 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import requests
 
 from daskscope import names
 from daskscope_service.telemetry.influx_rows import InfluxDatabase
 from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
 from tests.service.pages import words
-from tests.service.people import sign_in_by_link
 from tests.service_process import ServiceProcess
 from tests.stack.influxdb import SPANS_DATABASE
 from tests.stack.run import Run, owned_by
+from tests.stack.sessions import api, browser
 
 
 def ask(service: ServiceProcess, path: str) -> Any:
-    answer = requests.get(
-        f"{service.url}/api/v1/{path}",
-        headers={"Authorization": f"Bearer {service.token()}"},
-        timeout=30,
-    )
+    answer = api(service).get(f"{service.url}/api/v1/{path}", timeout=30)
     assert answer.ok, answer.text
     return answer.json()
 
@@ -47,17 +42,15 @@ def test_both_stores_tell_alike_of_every_computation(run: Run, reader: ServicePr
 
 def test_the_page_of_a_computation_is_the_same(run: Run, reader: ServiceProcess) -> None:
     def shown(service: ServiceProcess, computation: str) -> list[str]:
-        with requests.Session() as browser:
-            sign_in_by_link(service, browser)
-            page = browser.get(
-                f"{service.url}/clusters/{run.cluster}/computations/{computation}", timeout=30
-            )
+        address = f"{service.url}/clusters/{run.cluster}/computations/{computation}"
+        page = browser(service).get(address, timeout=30)
         assert page.ok
         return re.findall("<svg.*?</svg>", words(page.text))
 
     for computation in computations(run)[:3]:
-        assert shown(reader, computation)
-        assert shown(reader, computation) == shown(run.service, computation)
+        own, read = shown(run.service, computation), shown(reader, computation)
+        assert read
+        assert read == own
 
 
 @pytest.fixture
