@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NoReturn, cast
+from typing import IO, Any, cast
 
 import click
 
@@ -117,6 +118,7 @@ def _run(
                 "DASKSCOPE_INFLUXDB_DATABASE": DATABASE,
             }
             demo = stack.enter_context(Demo(environment, stream))
+            parts = {"influxdb": database.part, "collector": collector.part, "demo": demo}
             where = {
                 "service": demo.ready["url"],
                 "token": demo.ready["token"],
@@ -127,17 +129,13 @@ def _run(
                 "influxdb_token": database.token,
                 "databases": [DATABASE, SPANS_DATABASE],
                 "folder": str(folder),
-                "pids": {
-                    "influxdb": [database.part.pid],
-                    "collector": [collector.part.pid],
-                    "demo": demo.pids,
-                },
+                "pids": {name: part.pids for name, part in parts.items()},
             }
             if as_json:
                 click.echo(json.dumps(where))
                 sys.stdout.flush()
             _show(where, stream)
-            _watch([database.part, collector.part], demo, seconds)
+            watch(parts.values(), seconds)
             click.echo("daskscope stack: ending …", file=stream)
         finally:
             # A second Ctrl-C must not leave a process behind.
@@ -165,7 +163,7 @@ def _show(where: dict[str, Any], stream: IO[str]) -> None:
     stream.flush()
 
 
-def _watch(parts: list[Part], demo: Demo, seconds: float | None) -> None:
+def watch(parts: Iterable[Part | Demo], seconds: float | None) -> None:
     """Return after ``seconds``. Raises ClickException if a part ends before."""
     deadline = None if seconds is None else time.monotonic() + seconds
     pause = threading.Event()
@@ -173,13 +171,9 @@ def _watch(parts: list[Part], demo: Demo, seconds: float | None) -> None:
         pause.wait(_LOOK_SECONDS)
         for part in parts:
             if not part.runs:
-                _died(part.name, f"the end of its log:\n{part.last_lines()}")
-        if not demo.runs:
-            _died("the demo", "what it said stands above")
-
-
-def _died(name: str, more: str) -> NoReturn:
-    raise click.ClickException(f"{name} ended, which it should not have; {more}")
+                raise click.ClickException(
+                    f"{part.name} ended, which it should not have; {part.last_words()}"
+                )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Demo:
     ``token``. It is for people, so nothing is counted beside it: tests.demo_process does that.
     """
 
+    name = "the demo"
+
     def __init__(self, environment: Mapping[str, str], stream: IO[str]) -> None:
         self._environment = os.environ | environment
         self._stream = stream
@@ -73,6 +75,10 @@ class Demo:
     def runs(self) -> bool:
         """Whether its process is there."""
         return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """Return where it is said why it ended."""
+        return "what it said stands above"
 
     def stop(self) -> None:
         """End it, with the service and the cluster."""

@@ -51,6 +51,11 @@ class Part:
         return self._process.pid
 
     @property
+    def pids(self) -> list[int]:
+        """The ids of its processes: of the one that there is."""
+        return [self.pid]
+
+    @property
     def runs(self) -> bool:
         """Whether its process is there."""
         return self._process is not None and self._process.poll() is None
@@ -95,6 +100,10 @@ class Part:
                 return
             why = "ended"
         raise DidNotStart(f"{self.name} {why}; the end of its log:\n{self.last_lines()}")
+
+    def last_words(self) -> str:
+        """Return what tells why it ended."""
+        return f"the end of its log:\n{self.last_lines()}"
 
     def last_lines(self, count: int = _LAST_LINES) -> str:
         """Return the end of its log."""

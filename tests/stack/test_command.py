@@ -11,13 +11,16 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+import click
 import pytest
 import requests
 
 from daskscope import names
 from tests.patience import wait_until
 from tests.stack import build
+from tests.stack.__main__ import watch
 from tests.stack.conftest import built
+from tests.stack.part import Part
 
 _PATIENCE = 60
 
@@ -88,12 +91,13 @@ class StackProcess:
         return {name for series in result.get("series", []) for (name,) in series["values"]}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _programs(otelcol: Path) -> None:
     built(build.INFLUXDB1)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_programs")
 def test_the_service_shows_what_went_through_influxdb_and_ctrl_c_ends_every_part() -> None:
     with StackProcess() as stack:
         wait_until(lambda: {"dask.worker.count", "logs"} <= stack.measurements())
@@ -105,11 +109,36 @@ def test_the_service_shows_what_went_through_influxdb_and_ctrl_c_ends_every_part
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["influxdb", "collector", "demo"])
-def test_it_ends_with_the_name_of_a_part_that_died(part: str) -> None:
+@pytest.mark.usefixtures("_programs")
+def test_it_ends_every_part_if_one_died() -> None:
     with StackProcess() as stack:
-        os.kill(stack.where["pids"][part][0], signal.SIGKILL)
+        assert set(stack.where["pids"]) == {"influxdb", "collector", "demo"}
+        os.kill(stack.where["pids"]["demo"][0], signal.SIGKILL)
         assert stack.wait() == 1
-        name = {"influxdb": "InfluxDB 1", "collector": "the collector", "demo": "the demo"}[part]
-        assert f"{name} ended, which it should not have" in stack.shown()
+        assert "the demo ended, which it should not have" in stack.shown()
         assert stack.left() == []
+
+
+@pytest.mark.parametrize("dying", [0, 1])
+def test_it_names_the_part_that_died_and_what_it_wrote(dying: int, tmp_path: Path) -> None:
+    # The command watches those whose ids it tells, and the demo as the others.
+    parts = [
+        Part(
+            name,
+            ["sh", "-c", f"echo Here is {name}; exec sleep 600"],
+            tmp_path / name,
+            environment={},
+            ready=(tmp_path / name).read_text,
+        )
+        for name in ("one", "other")
+    ]
+    try:
+        for part in parts:
+            part.start()
+        parts[dying].stop("KILL")
+        name = parts[dying].name
+        with pytest.raises(click.ClickException, match=f"^{name} ended, .*\nHere is {name}"):
+            watch(parts, None)
+    finally:
+        for part in parts:
+            part.stop("KILL")
