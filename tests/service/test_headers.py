@@ -10,16 +10,16 @@ from flask import Flask
 
 from daskscope_service.accounts import sessions, sign_in
 from daskscope_service.application import close_app, create_app
-from daskscope_service.db.engine import upgrade_database
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
+from tests import sqlite_template
 
 OWN = "https://monitor.example"
 
 
 def make(folder: Path, **settings: str) -> Flask:
     values = Settings(data_dir=folder, **settings)  # type: ignore[arg-type]
-    upgrade_database(values)
+    sqlite_template.copy_to(folder)
     return create_app(values)
 
 

@@ -26,8 +26,9 @@ from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.openid_answer import OpenIDError
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
-from daskscope_service.db.engine import make_workspace, upgrade_database, writing
+from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.settings import Settings
+from tests import sqlite_template
 from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
 from tests.patience import wait_until
 from tests.service.conftest import NewDatabase
@@ -164,7 +165,7 @@ def test_by_https_no_other_host_can_plant_a_sign_in(
         oidc_client_secret=SECRET,
         oidc_role="viewer",
     )
-    upgrade_database(settings)
+    sqlite_template.copy_to(tmp_path)
     app = create_app(settings)
     try:
         idp.next(**person)

@@ -18,20 +18,32 @@ from tests.service.beats import make_beat, post
 from tests.service_process import ServiceProcess
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(postgresql: PostgresServer) -> Iterator[PostgresServer]:
-    """A server for one test alone, which may end it."""
+    """A server for these tests alone: who ends it starts it again."""
     binaries = find_binaries()
     assert binaries is not None  # or the fixture above had skipped the test
     with PostgresServer(binaries) as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def original(server: PostgresServer) -> str:
+    """The name of a database with all tables."""
+    name = server.create()
+    upgrade_database(Settings(database_url=server.url(name)))
+    return name
+
+
+@pytest.fixture
+def url(server: PostgresServer, original: str) -> str:
+    """A database with all tables, for one test alone."""
+    return server.url(server.create(original))
+
+
 def test_while_the_server_is_away_503_and_then_on_as_before(
-    tmp_path: Path, server: PostgresServer
+    tmp_path: Path, server: PostgresServer, url: str
 ) -> None:
-    url = server.url(server.create())
-    upgrade_database(Settings(database_url=url))
     with ServiceProcess(tmp_path, database_url=url) as service:
         token = service.token()
         headers = {"Authorization": f"Bearer {token}"}
@@ -56,10 +68,7 @@ def test_while_the_server_is_away_503_and_then_on_as_before(
         assert "Traceback" not in service.output
 
 
-def test_a_server_that_is_gone_without_a_word_is_noticed_soon(server: PostgresServer) -> None:
-    url = server.url(server.create())
-    upgrade_database(Settings(database_url=url))
-
+def test_a_server_that_is_gone_without_a_word_is_noticed_soon(url: str) -> None:
     def parameters(url: str) -> dict[str, str]:
         engine = open_database(Settings(database_url=url))
         try:
@@ -80,10 +89,8 @@ def test_a_server_that_is_gone_without_a_word_is_noticed_soon(server: PostgresSe
 
 
 def test_while_the_server_may_only_be_read_writing_is_refused_for_now(
-    tmp_path: Path, server: PostgresServer
+    tmp_path: Path, url: str
 ) -> None:
-    url = server.url(server.create())
-    upgrade_database(Settings(database_url=url))
     with ServiceProcess(tmp_path, database_url=url) as service:
         token = service.token()
         assert post(service.url, token, make_beat()).ok

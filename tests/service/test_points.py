@@ -11,13 +11,14 @@ from sqlalchemy import Engine, func, insert, select
 
 from daskscope_service.db import points, schema
 from daskscope_service.db.data_ownership import Whose
-from daskscope_service.db.engine import open_database, upgrade_database, writing
+from daskscope_service.db.engine import open_database, writing
 from daskscope_service.db.statements import Upsert
 from daskscope_service.export.rows import Choice, parts
 from daskscope_service.retention import deletion
 from daskscope_service.retention.throttle import Throttle
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.embedded import EmbeddedSeries
+from tests import sqlite_template
 
 EVERY = 10_000
 KINDS = ("gauge", "counter")
@@ -28,7 +29,7 @@ COUNT = 3_000
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """Two series of another cluster, and a gauge and a counter."""
     settings = Settings(data_dir=tmp_path)
-    upgrade_database(settings)
+    sqlite_template.copy_to(tmp_path)
     engine = open_database(settings)
     with writing(engine) as connection:
         for id, cluster in enumerate(("other", "c", "c", "other")):

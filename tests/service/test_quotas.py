@@ -20,11 +20,11 @@ from daskscope.protocol import Heartbeat, encode
 from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
-from daskscope_service.db.engine import upgrade_database
 from daskscope_service.ingest import cluster_rows, series_memory
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
+from tests import sqlite_template
 from tests.service.beats import full_beat, make_beat, make_cluster
 from tests.service.conftest import NewDatabase
 from tests.service.test_extremes import sign_in
@@ -80,7 +80,8 @@ class Service:
 @contextmanager
 def serving(data_dir: Path, database_url: str, **quotas: int) -> Iterator[Service]:
     settings = Settings(data_dir=data_dir, database_url=database_url, **quotas)  # type: ignore[arg-type]
-    upgrade_database(settings)
+    if not database_url:
+        sqlite_template.copy_to(data_dir)
     app = create_app(settings)
     try:
         yield Service(app)

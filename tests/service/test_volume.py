@@ -30,7 +30,7 @@ from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.login_rate_limit import TooManyAttempts
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema, time_limit
-from daskscope_service.db.engine import upgrade_database, writing
+from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.scope import MOST_BYTES, Scope, Selection
 from daskscope_service.ingest.correction import MOST_OF_MISMATCHES
@@ -42,6 +42,7 @@ from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
 from daskscope_service.queries.evidence import of_computation
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
+from tests import sqlite_template
 from tests.service.beats import (
     make_beat,
     make_cluster,
@@ -62,7 +63,8 @@ Send = Callable[[Heartbeat], None]
 @pytest.fixture
 def app(tmp_path: Path, new_database: NewDatabase) -> Iterator[Flask]:
     chosen = Settings(data_dir=tmp_path, database_url=new_database())
-    upgrade_database(chosen)
+    if not chosen.database_url:
+        sqlite_template.copy_to(tmp_path)
     app = create_app(chosen)
     yield app
     close_app(app)
