@@ -19,7 +19,7 @@ from daskscope_service.accounts import tokens
 from daskscope_service.accounts.tokens import USUAL, Scope
 from daskscope_service.db.engine import open_database
 from daskscope_service.settings import Settings, option, variable
-from tests import sqlite_template
+from tests import quick_rounds, sqlite_template
 from tests.forked import ForkedProcess
 from tests.patience import PATIENCE, wait_until
 from tests.ports import free_port
@@ -37,7 +37,8 @@ class ServiceProcess:
     ``queue_size=1``; a tuple gives the option several times. ``output`` is what the process wrote
     so far. The database is what is at ``database_url``, or SQLite in ``data_dir``: a copy of a
     finished one, or with ``empty`` what the service makes itself. With ``tls_cert`` it is asked by
-    HTTPS; ``authority`` is the file to check that with.
+    HTTPS; ``authority`` is the file to check that with. With ``quick`` it does its work in
+    the background more often, see :mod:`tests.quick_rounds`.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class ServiceProcess:
         authority: Path | None = None,
         database_url: str = "",
         empty: bool = False,
+        quick: bool = False,
         **settings: Any,
     ) -> None:
         self.data_dir = data_dir
+        self._quick = quick
         self._empty = empty
         self.port = port or free_port()
         self.url = f"{'https' if 'tls_cert' in settings else 'http'}://127.0.0.1:{self.port}"
@@ -121,6 +124,8 @@ class ServiceProcess:
         arguments = ["serve", *self.database_options]
         # Settings of the developer's own shell have no business here.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASKSCOPE_")}
+        if self._quick:
+            environment[quick_rounds.VARIABLE] = "1"
         for name, value in options.items():
             setting = _SETTINGS[name]
             if setting.metadata.get("secret"):

@@ -143,6 +143,24 @@ def shared_service(
     return started[database_kind]
 
 
+@pytest.fixture(scope="module")
+def quick_service(
+    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase
+) -> Iterator[ServiceProcess]:
+    """A service for all tests of a file that wait for its work in the background.
+
+    A file whose fixtures use the shared service has this one in its place by a fixture of the same
+    name.
+    """
+    with ServiceProcess(
+        tmp_path_factory.mktemp("quick"),
+        database_url=new_database(),
+        quick=True,
+        notify_networks=("127.0.0.0/8",),
+    ) as service:
+        yield service
+
+
 @pytest.fixture
 def service(tmp_path: Path, new_database: NewDatabase) -> Iterator[ServiceProcess]:
     """A service for one test alone, which may end it."""

@@ -83,6 +83,11 @@ class Reader:
         return answer.json()
 
 
+@pytest.fixture(scope="module")
+def shared_service(quick_service: ServiceProcess) -> ServiceProcess:
+    return quick_service
+
+
 @pytest.fixture
 def elsewhere(shared_service: ServiceProcess) -> Reader:
     """Return the reader of a workspace beside that of which the findings are listed."""

@@ -14,8 +14,14 @@ from tests.service.mail_server import MailServer
 from tests.service.test_commands import Workspace, workspace
 from tests.service.test_notifications import add, erred
 from tests.service.test_policies import owner
+from tests.service_process import ServiceProcess
 
 __all__ = ["owner", "workspace"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def shared_service(quick_service: ServiceProcess) -> ServiceProcess:
+    return quick_service
 
 
 @pytest.fixture

@@ -37,12 +37,12 @@ from daskscope_service.db.sealing import (
     MARK_BYTES,
     Sealed,
     SealedJSON,
-    Unreadable,
     keys_of,
     mark,
     seal,
     unseal,
 )
+from daskscope_service.db.unreadable import Unreadable
 
 #: Rows that one transaction changes: on SQLite, services cannot write until it ends.
 _AT_ONCE = 100

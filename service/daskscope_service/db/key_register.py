@@ -21,7 +21,8 @@ from sqlalchemy import Connection, delete, insert, select
 from daskscope.errors import ConfigurationError
 from daskscope_service.db.keys import CodeKey
 from daskscope_service.db.schema import code_key as table
-from daskscope_service.db.sealing import Unreadable, keys_of, seal, unseal
+from daskscope_service.db.sealing import keys_of, seal, unseal
+from daskscope_service.db.unreadable import Unreadable
 
 _SECRET_BYTES = 32
 

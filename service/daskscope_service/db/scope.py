@@ -30,7 +30,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from daskscope_service.db.readable import Item as Item
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster
-from daskscope_service.db.sealing import Sealed, SealedJSON, Unreadable
+from daskscope_service.db.sealing import Sealed, SealedJSON
+from daskscope_service.db.unreadable import Unreadable
 from daskscope_service.services import services
 
 #: The most rows of a list that one request gets.

@@ -18,6 +18,7 @@ from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
 from daskscope_service.db.keys import CodeKey, Keys
+from daskscope_service.db.unreadable import Unreadable
 
 _FORMAT = b"\x01"
 _NONCE_BYTES = 12
@@ -25,12 +26,6 @@ _NONCE_BYTES = 12
 MARK_BYTES = 5
 
 _keys: WeakKeyDictionary[Dialect, Keys] = WeakKeyDictionary()
-
-
-class Unreadable(str):
-    """Stands for a value that cannot be decrypted: its text says why, to follow "it is"."""
-
-    __slots__ = ()
 
 
 def attach(dialect: Dialect, keys: Keys) -> None:

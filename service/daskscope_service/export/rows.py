@@ -29,7 +29,7 @@ from sqlalchemy import (
 from daskscope_service.db import points, schema
 from daskscope_service.db.data_ownership import TABLES, Whose, reading_order
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.sealing import Unreadable
+from daskscope_service.db.unreadable import Unreadable
 from daskscope_service.retention.removal import series_in
 
 #: How many rows, or points of series, one part has. A profile may have a hundred kilobytes.

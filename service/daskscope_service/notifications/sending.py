@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from daskscope_service.db.sealing import Unreadable
+from daskscope_service.db.unreadable import Unreadable
 from daskscope_service.notifications.addresses import wrong_with
 from daskscope_service.notifications.delivery import Attempt, Message
 

@@ -16,7 +16,7 @@ from daskscope_service.accounts.change import Change
 from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notification_target as table
-from daskscope_service.db.sealing import Unreadable
+from daskscope_service.db.unreadable import Unreadable
 from daskscope_service.notifications.addresses import FitAddress, scheme_of, wrong_with
 from daskscope_service.notifications.sending import unfit
 from daskscope_service.notifications.wording import KINDS, Kind

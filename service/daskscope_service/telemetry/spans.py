@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Select, or_
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import span
 from daskscope_service.db.scope import MOST_BYTES, weight
-from daskscope_service.db.sealing import Unreadable
+from daskscope_service.db.unreadable import Unreadable
 
 #: How many spans of one computation are read: its own, its groups', then its task runs'.
 MOST_SPANS = 2000
