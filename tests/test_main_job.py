@@ -200,16 +200,29 @@ def test_the_service_restarts_in_between_and_nothing_is_missing(
 
 
 #: The demo with a tenth of its files, among them those that do not parse, and without its matrix:
-#: tests/browser/test_demo.py runs all of it.
+#: tests/browser/test_demo.py runs all of it. Its second round drops an object that takes long to
+#: go; a future may be one.
 SMALL = """
+import sys, time
 from daskscope_service.cli.main import main
 from daskscope_service.demo import workload
 
-all_files = workload.source_files
+class Dropped:
+    def __del__(self):
+        print("dropped", file=sys.stderr, flush=True)
+        time.sleep(600)
+
+def work_of_rounds():
+    yield dataframe_work
+    yield lambda show: 0 if Dropped() else 1
+
+all_files, dataframe_work, rounds = workload.source_files, workload.dataframe_work, work_of_rounds()
 workload.source_files = lambda: [
     file for at, file in enumerate(all_files()) if at % 10 == 0 or "bad" in file
 ]
 workload.array_work = lambda show: 1.0
+workload.dataframe_work = lambda show: next(rounds)(show)
+workload.PAUSE = 1
 main()
 """
 
@@ -217,7 +230,10 @@ main()
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
-    """As a script would use it: wait for its line of JSON, ask the API, end it."""
+    """As a script would use it: wait for its line of JSON, ask the API, end it.
+
+    What is raised within a ``__del__`` is lost, so an interrupt must not be raised there.
+    """
     with DemoProcess(program=SMALL) as demo:
         reader = {"daskscope.endpoint": demo.url, "daskscope.token": demo.token}
         with dask.config.set(reader):
@@ -229,6 +245,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
             assert statuses.count("finished") > 1
             exceptions = daskscope.list_exceptions()
             assert any(row["type"] == "SyntaxError" and row["traceback"] for row in exceptions)
+        wait_until(lambda: "dropped" in demo.shown(), what=demo.shown)
         code, errors = demo.press_ctrl_c()
         assert code == 0, errors
         assert "Traceback" not in errors
@@ -236,33 +253,6 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind() -> None:
         with pytest.raises(requests.ConnectionError):
             requests.get(demo.url, timeout=5)
         wait_until(lambda: not demo.alive())
-
-
-#: The demo with work that drops an object which takes long to go; a future may be one.
-DROPS = """
-import sys, time
-from daskscope_service.cli.main import main
-from daskscope_service.demo import workload
-
-class Dropped:
-    def __del__(self):
-        print("dropped", file=sys.stderr, flush=True)
-        time.sleep(600)
-
-workload.dataframe_work = lambda show: 0 if Dropped() else 1
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_the_demo_hears_ctrl_c_while_its_work_drops_futures() -> None:
-    """What is raised within a ``__del__`` is lost, so an interrupt must not be raised there."""
-    with DemoProcess(program=DROPS) as demo:
-        wait_until(lambda: "dropped" in demo.shown())
-        code, errors = demo.press_ctrl_c()
-        assert code == 0, errors
-        assert "Traceback" not in errors
 
 
 @pytest.mark.timeout(180)

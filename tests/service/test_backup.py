@@ -200,11 +200,13 @@ def test_what_is_no_backup_is_refused_and_nothing_changed(
     local_service.start()
 
 
-def test_a_dump_of_postgresql_is_served_again(postgresql: PostgresServer, tmp_path: Path) -> None:
+def test_a_dump_of_postgresql_is_served_again(
+    postgresql: PostgresServer, template: str, tmp_path: Path
+) -> None:
     """The commands of docs/operations.md."""
     binaries = find_binaries()
     assert binaries is not None
-    url = postgresql.url(postgresql.create())
+    url = postgresql.url(postgresql.create(template))
     dump, restored = tmp_path / "daskscope.dump", postgresql.url(postgresql.create())
     with ServiceProcess(tmp_path / "data", database_url=url) as service:
         token = service.token()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,10 +12,12 @@ from typing import Any
 import dask
 import pandas as pd
 import pytest
+from click.testing import CliRunner, Result
 
 import daskscope
 from daskscope import api, api_types, service_client
 from daskscope_service.accounts import tokens
+from daskscope_service.cli.main import cli
 from tests.ports import free_port
 from tests.service.beats import (
     full_beat,
@@ -29,6 +28,7 @@ from tests.service.beats import (
     make_failure,
     post,
 )
+from tests.service.test_command_line import daskscope as daskscope_command
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -205,26 +205,15 @@ def test_a_password_in_netrc_does_not_take_the_token_s_place(
     assert daskscope.list_clusters()
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "daskscope_service.cli", "list", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ
-        | {
-            "DASK_DASKSCOPE__ENDPOINT": dask.config.get("daskscope.endpoint"),
-            "DASK_DASKSCOPE__TOKEN": dask.config.get("daskscope.token"),
-        }
-        | environment,
-        check=False,
-    )
+def run(*arguments: str) -> Result:
+    """Run the command here, with the settings of this process."""
+    return CliRunner().invoke(cli, ["list", *arguments])
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_the_command_prints_a_table_for_people_and_lines_for_programs(name: str) -> None:
     table = run(name, "--since", "all")
-    assert table.returncode == 0, table.stderr
+    assert table.exit_code == 0, table.output
     head, *lines = table.stdout.splitlines()
     assert head.isupper()
     printed = run(name, "--since", "all", "--json")
@@ -233,11 +222,18 @@ def test_the_command_prints_a_table_for_people_and_lines_for_programs(name: str)
     assert set(rows[0]) == LISTS[name][1].__required_keys__
 
 
-def test_the_command_says_that_there_is_more_and_what_went_wrong() -> None:
+def test_the_command_says_that_there_is_more() -> None:
     some = run("computations", "--limit", "2")
     assert len(some.stdout.splitlines()) == 3
     assert "--limit" in some.stderr
-    wrong = run("clusters", DASK_DASKSCOPE__TOKEN="dsk_wrong")
+
+
+def test_the_command_says_what_went_wrong_with_the_settings_of_its_environment() -> None:
+    settings = {
+        "DASK_DASKSCOPE__ENDPOINT": dask.config.get("daskscope.endpoint"),
+        "DASK_DASKSCOPE__TOKEN": "dsk_wrong",
+    }
+    wrong = daskscope_command("list", "clusters", **settings)
     assert wrong.returncode == 1
     assert "There is no such token" in wrong.stderr
     assert "Traceback" not in wrong.stderr
@@ -247,7 +243,8 @@ def test_a_table_holds_nothing_that_a_terminal_would_obey(filled: ServiceProcess
     name = "\x1b]0;mine\x07\nevil"
     token = filled.token(workspace="client-evil")
     assert post(filled.url, token, make_beat(make_cluster(name=name))).ok
-    found = run("clusters", DASK_DASKSCOPE__TOKEN=filled.token(["read"], "client-evil"))
+    with dask.config.set({"daskscope.token": filled.token(["read"], "client-evil")}):
+        found = run("clusters")
     assert len(found.stdout.splitlines()) == 2
     assert "\x1b" not in found.stdout
     assert "evil" in found.stdout

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,11 +16,13 @@ from sqlalchemy.types import LargeBinary
 from daskscope.errors import ConfigurationError
 from daskscope_service.accounts import audit, key_rotation
 from daskscope_service.db import key_register, schema
-from daskscope_service.db.engine import open_database, upgrade_database, writing
+from daskscope_service.db.engine import open_database, writing
 from daskscope_service.db.keys import FILE
 from daskscope_service.db.sealing import MARK_BYTES
 from daskscope_service.settings import Settings
-from tests.patience import wait_until
+from tests import sqlite_template
+from tests.forked import ForkedProcess
+from tests.patience import PATIENCE, wait_until
 from tests.service.beats import make_beat, make_failure, post
 from tests.service.conftest import NewDatabase
 from tests.service.people import sign_in_by_link
@@ -100,18 +102,15 @@ def test_a_rotation_that_was_killed_goes_on_where_it_is_run_again(service: Servi
     secrets.send(service, token)
     fill(service.engine, 3000)
     (old,) = marks(service.engine)
-    command = [sys.executable, "-m", "daskscope_service.cli", "keys", "rotate"]
-    killed = subprocess.Popen(
-        [*command, *service.database_options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    killed = ForkedProcess(["keys", "rotate", *service.database_options], os.environ)
     try:
         wait_until(
             lambda: killed.poll() is not None or len(marks(service.engine)) >= 2, what="two marks"
         )
-        assert killed.poll() is None, killed.stderr and killed.stderr.read()
+        assert killed.poll() is None, killed.communicate(1)
     finally:
         killed.kill()
-        killed.communicate()
+        killed.communicate(PATIENCE)
     assert marks(service.engine)[old] > 0
     assert secrets.told_by(service, token) == ALL
     assert len(tracebacks(service.engine)) == 3000
@@ -272,7 +271,7 @@ def test_what_was_changed_since_is_not_taken_for_code(engine: Engine) -> None:
 def test_a_file_of_keys_that_holds_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("# mine\nsecret\n")
     settings = Settings(data_dir=tmp_path)
-    upgrade_database(settings)
+    sqlite_template.copy_to(tmp_path)
     engine = open_database(settings)
     with pytest.raises(
         ConfigurationError, match=r"code.keys: an encryption key has 64 hex"

@@ -68,9 +68,9 @@ def proxy(nginx: str, folder: Path, port: int, addresses: list[str]) -> Iterator
 
 
 def test_a_rolling_restart_behind_nginx_fails_no_request(
-    nginx: str, tmp_path: Path, postgresql: PostgresServer
+    nginx: str, tmp_path: Path, postgresql: PostgresServer, template: str
 ) -> None:
-    port, database = free_port(), postgresql.url(postgresql.create())
+    port, database = free_port(), postgresql.url(postgresql.create(template))
     url = f"http://127.0.0.1:{port}"
     services = [
         ServiceProcess(

@@ -49,19 +49,17 @@ def token(shared_service: ServiceProcess, seeded: Seeded) -> str:
     return shared_service.token(scopes=["read"], workspace="reads")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def get(shared_service: ServiceProcess, token: str) -> Get:
     return _getter(shared_service, token)
 
 
 def _getter(service: ServiceProcess, token: str) -> Get:
+    program = requests.Session()
+    program.headers["Authorization"] = f"Bearer {token}"
+
     def ask(path: str, status: int = 200, **parameters: Any) -> Any:
-        answer = requests.get(
-            f"{service.url}/api/v1/{path}",
-            params=parameters,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=30,
-        )
+        answer = program.get(f"{service.url}/api/v1/{path}", params=parameters, timeout=30)
         assert answer.status_code == status, answer.text
         return answer.json()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 
 from daskscope_service.costs import usage_sums
 from daskscope_service.costs.spending import monday_of
@@ -27,7 +27,7 @@ _KEPT = {1: 14, 7: 104}
 #: Seconds to wait after the end of a day or week: a heartbeat may still be on its way.
 _REST = 3600.0
 
-#: How many sums are computed together.
+#: How many sums are computed together, of those that are not empty.
 _TOGETHER = 4
 
 
@@ -48,7 +48,7 @@ def sum_up(engine: Engine) -> int:
 def _sum_up(engine: Engine, name: str, days: int, starts: range) -> int:
     made = 0
     with engine.connect() as connection:
-        used = connection.execute(select_in(name, usage, usage.c.day).limit(1)).first()
+        used = connection.execute(select_in(name, usage, func.min(usage.c.day))).scalar()
         kept = usage_sums.days_kept(connection, name, days)
     if used is None:
         return 0
@@ -56,7 +56,11 @@ def _sum_up(engine: Engine, name: str, days: int, starts: range) -> int:
         with writing(engine) as connection:
             usage_sums.forget_before(connection, name, days, starts.start)
     for run in runs((start for start in starts if start not in kept), days):
-        for first in range(0, len(run), _TOGETHER):
+        # Of what is before the first usage, all sums are empty, and computed at once.
+        done = sum(start + days <= used for start in run)
+        if done:
+            made += _keep(engine, name, days, run[:done])
+        for first in range(done, len(run), _TOGETHER):
             made += _keep(engine, name, days, run[first : first + _TOGETHER])
     return made
 
