@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from distributed.core import Status
 from distributed.protocol.pickle import dumps
 
 import daskscope
+from daskscope.delivery import queue
 from daskscope.observe.cluster import calls
 from daskscope.observe.tasks import computation
 from daskscope.plugin import NAME
@@ -221,6 +223,12 @@ def close_plugin(client: Client) -> None:
         ends = time.monotonic() + PATIENCE
         while running is not None and not running._done() and time.monotonic() < ends:
             time.sleep(0.01)
+
+
+def let_few_wait(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Let no more rows of each kind wait for the service than that: it is quick to go beyond."""
+    kinds = [replace(kind, limit=rows) for kind in queue._KINDS]
+    monkeypatch.setattr(queue, "_KINDS", kinds)
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -345,7 +345,8 @@ class Recorder:
                 if left <= 0:
                     beats = [json.loads(protocol.encode(beat)) for beat in self.beats[-2:]]
                     raise AssertionError(f"never came: {what}; last beats: {beats}")
-                self.changed.wait(left)
+                # What is looked at may be elsewhere, too, and change without a word to this.
+                self.changed.wait(min(left, 0.25))
 
     def _latest(
         self,

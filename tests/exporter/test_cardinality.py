@@ -23,14 +23,15 @@ import daskscope
 from daskscope import names
 from daskscope.background import MAX_WAITING_BYTES
 from daskscope.names import OTHER
+from daskscope.observe import naming
 from daskscope.observe.cluster import cluster as observed_cluster
 from daskscope.observe.errors.failures import MAX_TYPES
 from daskscope.observe.messages.events import MAX_EVENT_BYTES, MAX_TOPICS
-from daskscope.observe.naming import MAX_PREFIXES
 from daskscope.observe.snapshot import weight
 from daskscope.observe.tasks import code as observed_code
-from daskscope.observe.tasks.computation import MAX_GROUPS
+from daskscope.observe.tasks import computation as computation_module
 from daskscope.observe.tasks.groups import MAX_DEPENDENCIES
+from daskscope.observe.workers import workers
 from daskscope.plugin import Plugin
 from daskscope.privacy import Privacy
 from daskscope.size import size_of
@@ -94,8 +95,14 @@ def plugin(cluster: LocalCluster, register: Register) -> Plugin:
 
 
 @pytest.mark.own_cluster
-def test_series_are_few_and_add_up(client: Client, register: Register, recorder: Recorder) -> None:
-    prefixes, kinds, topics = MAX_PREFIXES + 100, MAX_TYPES + 10, MAX_TOPICS + 10
+def test_series_are_few_and_add_up(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    max_prefixes, max_groups = 100, 40  # Dask takes long to make the hundreds that may be told
+    monkeypatch.setattr(naming, "MAX_PREFIXES", max_prefixes)
+    monkeypatch.setattr(workers, "MAX_PREFIXES", max_prefixes)
+    monkeypatch.setattr(computation_module, "MAX_GROUPS", max_groups)
+    prefixes, kinds, topics = max_prefixes + 20, MAX_TYPES + 10, MAX_TOPICS + 10
     register(events__allow=["mine-*"])
     failed = client.map(fail, range(kinds))
     wait(failed)
@@ -112,16 +119,16 @@ def test_series_are_few_and_add_up(client: Client, register: Register, recorder:
         events = found.get(names.EVENT_COUNT.name, {})
         times = by_prefix(found.get(names.TASK_TIME.name, {}))
         done = sum(completed.values()) == prefixes + kinds and sum(events.values()) == 2 * topics
-        return found if done and len(times) > MAX_PREFIXES else None
+        return found if done and len(times) > max_prefixes else None
 
     found = recorder.wait_for(all_told, "all series")
     dropped = {what: count for (what,), count in found[names.DROPPED.name].items()}
 
     # The names of tasks: in all metrics the same.
     completed = by_prefix(found[names.TASK_COMPLETED.name])
-    assert len(completed) == MAX_PREFIXES + 1
+    assert len(completed) == max_prefixes + 1
     assert sum(completed.values()) == prefixes + kinds
-    folded = prefixes + 1 - MAX_PREFIXES
+    folded = prefixes + 1 - max_prefixes
     assert dropped["prefix"] == completed[OTHER] == folded
     for metric in names.TASK_OUTPUT, names.TASK_TIME:
         assert set(by_prefix(found[metric.name])) == set(completed), metric.name
@@ -138,11 +145,11 @@ def test_series_are_few_and_add_up(client: Client, register: Register, recorder:
         assert sum(values.values()) == each * count
         assert dropped[what] == values[OTHER] == each * (count - most)
     # So is what is told of the computation.
-    assert dropped["task group"] == prefixes - MAX_GROUPS
+    assert dropped["task group"] == prefixes - max_groups
     computation = recorder.computation(lambda row: row.tasks == prefixes)
     groups = recorder.groups(computation.id)
-    assert len(groups) == MAX_GROUPS + 1
-    assert groups[OTHER].completed == prefixes - MAX_GROUPS
+    assert len(groups) == max_groups + 1
+    assert groups[OTHER].completed == prefixes - max_groups
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from daskscope.delivery import spool, spool_worker
 from daskscope.plugin import NAME
 from tests import forked
 from tests.exporter import counted_preload
-from tests.exporter.conftest import TOKEN, Register, take_off
+from tests.exporter.conftest import TOKEN, Register, let_few_wait, take_off
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE, START_PATIENCE
 
@@ -192,15 +192,21 @@ def test_otlp_goes_on_with_what_is_new_and_nothing_is_lost(
 
 
 def test_what_waits_is_bounded_and_counted(
-    client: Client, register: Register, recorder: Recorder, disk: Disk, tmp_path: Path
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    disk: Disk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    let_few_wait(monkeypatch, 500)
     disk.hangs_at(WRITE)
     recorder.misbehave = _away
     register(spool__directory=str(tmp_path), events__allow=["mine"])
     assert disk.reached.wait(PATIENCE)
 
     def counted() -> bool:
-        for number in range(500):
+        for number in range(100):
             client.log_event("mine", number)
         return any(points.get(("unsent event",)) for points in recorder.points(names.DROPPED))
 

@@ -189,7 +189,6 @@ def test_over_grpc_the_addresss_scheme_goes_before_that_variable(
         close_plugin(client)
 
 
-@each_signal
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("value", ["soon", "0", ""])
 def test_a_signals_own_timeout_that_is_no_number_costs_a_warning_and_no_signal(
@@ -198,13 +197,13 @@ def test_a_signals_own_timeout_that_is_no_number_costs_a_warning_and_no_signal(
     collector: Recorder,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    signal: str,
     protocol: str,
     value: str,
 ) -> None:
-    variable = f"{OTLP}_{signal.upper()}_TIMEOUT"
+    variables = [f"{OTLP}_{signal}_TIMEOUT" for signal in ("METRICS", "TRACES", "LOGS")]
     monkeypatch.setenv(f"{OTLP}_PROTOCOL", protocol)
-    monkeypatch.setenv(variable, value)
+    for variable in variables:
+        monkeypatch.setenv(variable, value)
     with GrpcCollector() as over_grpc:
         grpc = protocol == "grpc"
         monkeypatch.setenv(f"{OTLP}_ENDPOINT", over_grpc.url if grpc else collector.url)
@@ -216,8 +215,9 @@ def test_a_signals_own_timeout_that_is_no_number_costs_a_warning_and_no_signal(
             collector.wait_for(lambda: _paths(collector) == SIGNALS, "all signals")
         close_plugin(client)
     # An empty one counts as not set.
-    expected = [f"daskscope: {variable} is {value!r}; it must be a number of seconds."]
-    assert warnings_in(caplog) == (expected if value else [])
+    says = f"is {value!r}; it must be a number of seconds."
+    expected = [f"daskscope: {variable} {says}" for variable in sorted(variables)]
+    assert sorted(warnings_in(caplog)) == (expected if value else [])
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -456,35 +456,40 @@ def test_the_service_is_told_totals_whatever_the_preference_and_a_warning_says_s
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    "given",
     [
-        (f"{OTLP}_METRICS_TEMPORALITY_PREFERENCE", "sometimes"),
-        (f"{OTLP}_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "base2_exponential_bucket_histogram"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "soon"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
-        ("OTEL_BSP_SCHEDULE_DELAY", "0"),
-        ("OTEL_BLRP_SCHEDULE_DELAY", "-1"),
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
-        ("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "0"),
-        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "-1"),
-        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "many"),
-        ("OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT", "-1"),
+        {
+            f"{OTLP}_METRICS_TEMPORALITY_PREFERENCE": "sometimes",
+            f"{OTLP}_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram",
+            "OTEL_METRIC_EXPORT_INTERVAL": "soon",
+            "OTEL_BSP_SCHEDULE_DELAY": "0",
+            "OTEL_BLRP_SCHEDULE_DELAY": "-1",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "many",
+            "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE": "0",
+            "OTEL_ATTRIBUTE_COUNT_LIMIT": "-1",
+            "OTEL_SPAN_EVENT_COUNT_LIMIT": "many",
+            "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT": "-1",
+        },
+        {"OTEL_METRIC_EXPORT_INTERVAL": "0"},
     ],
+    ids=["all", "no time"],
 )
-def test_what_cannot_be_followed_costs_one_warning_and_no_signal(
+def test_what_cannot_be_followed_costs_one_warning_each_and_no_signal(
     tell_of_one_task: Callable[[], None],
     collector: Recorder,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    variable: str,
-    value: str,
+    given: dict[str, str],
 ) -> None:
     monkeypatch.setenv(f"{OTLP}_ENDPOINT", collector.url)
-    monkeypatch.setenv(variable, value)
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
     tell_of_one_task()
     assert _paths(collector) == SIGNALS
-    (warning,) = warnings_in(caplog)
-    assert warning.startswith(f"daskscope: {variable} is {value!r}")
+    warnings = warnings_in(caplog)
+    assert len(warnings) == len(given)
+    for variable, value in given.items():
+        assert any(one.startswith(f"daskscope: {variable} is {value!r}") for one in warnings)
     for metric in (names.TASK_COMPLETED, names.TASK_DURATION):
         last = [r.body for r in collector.requests if r.path == "/v1/metrics"][-1]
         temporality, points = _points(last, metric)

@@ -104,8 +104,8 @@ def work(argument):
 
 
 def spin(argument):
-    # So long that a worker has looked at it, and begun to look anew.
-    ends = time.monotonic() + 2.5
+    # So long that a worker has looked at it, and begun to look anew: see _begin_anew_often.
+    ends = time.monotonic() + 1
     while time.monotonic() < ends: sum(range(10_000))  # {PROFILE} password="{PASSWORD}1"
     return RESULT
 
@@ -263,7 +263,8 @@ def everything_that_left(
     def left(**refused: Any) -> Left:
         chosen = {**GIVEN, **refused}
         recorder.misbehave = lambda path: 503 if path.startswith("/api/") else None
-        register(**chosen, spool__directory=str(folder), profile__interval="1s")
+        register(**chosen, spool__directory=str(folder), profile__interval="500ms")
+        client.run(_begin_anew_often)
         client.run_on_scheduler(_log_what_names_keys)
         if not chosen.get("disabled") and chosen.get("logs__transmit", True):
             wait_for_worker_logs(client)
@@ -294,6 +295,14 @@ def everything_that_left(
         yield left
         # The nanny starts another one, for the next test.
         client.wait_for_workers(1, timeout=PATIENCE)
+
+
+def _begin_anew_often(dask_worker: Any) -> None:
+    """Let the worker begin a new cycle of its profile five times a second."""
+    cycle = dask_worker.periodic_callbacks["profile-cycle"]
+    cycle.stop()
+    cycle.callback_time = 200
+    cycle.start()
 
 
 def _text(sent: bytes) -> str:

@@ -1,4 +1,7 @@
-"""Much at once: huge graphs, very many of them, a thousand workers, workers that come and go."""
+"""Much at once: huge graphs, very many of them, many workers, workers that come and go.
+
+There is more of everything than is looked at in one go, or may wait.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.observe.observer import Observer
 from daskscope.observe.workers import losses
+from daskscope.observe.workers import workers as observed_workers
 from daskscope.plugin import NAME
-from tests.exporter.conftest import Register, collect_garbage
+from tests.exporter.conftest import Register, collect_garbage, let_few_wait
 from tests.exporter.recorder import Recorder
 from tests.exporter.simulated_workers import MEMORY, MEMORY_LIMIT, THREADS, SimulatedWorkers
 from tests.exporter.test_computations import inc
@@ -90,22 +94,27 @@ def held(thing: Any, path: str = "", seen: set[int] | None = None) -> Counter[st
     return sizes
 
 
-def test_a_thousand_workers_are_counted_and_all_their_tasks(
-    client: Client, register: Register, recorder: Recorder, workers: SimulatedWorkers
+def test_many_workers_are_counted_and_all_their_tasks(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    workers: SimulatedWorkers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(observed_workers, "WORKERS_AT_ONCE", 100)
     register(**NO_WORKERS)
-    workers.come(1_000)
-    run(client, 2_000)
+    workers.come(350)
+    run(client, 1_000)
 
     status = recorder.wait_for(
-        lambda: next((b.status for b in recorder.beats if b.status.workers == 1_000), None),
-        "a beat of a thousand workers",
+        lambda: next((b.status for b in recorder.beats if b.status.workers == 350), None),
+        "a beat of all workers",
     )
-    assert status.threads == 1_000 * THREADS
-    assert status.memory_limit == 1_000 * MEMORY_LIMIT
-    assert status.memory_used == 1_000 * MEMORY
+    assert status.threads == 350 * THREADS
+    assert status.memory_limit == 350 * MEMORY_LIMIT
+    assert status.memory_used == 350 * MEMORY
     computation = recorder.computation()
-    assert (computation.tasks, computation.completed) == (2_000, 2_000)
+    assert (computation.tasks, computation.completed) == (1_000, 1_000)
 
 
 def test_workers_that_come_and_go_leave_their_losses_and_nothing_else(
@@ -212,7 +221,7 @@ def test_very_many_tasks_are_one_row(
     workers: SimulatedWorkers,
     one_by_one: bool,
 ) -> None:
-    number = 3_000 if one_by_one else 10_000
+    number = 1_000 if one_by_one else 3_000
     register(**NO_WORKERS)
     if one_by_one:
         futures = [client.submit(inc, value, pure=False) for value in range(number)]
@@ -237,15 +246,21 @@ def test_very_many_tasks_are_one_row(
 
 @pytest.mark.slow
 @pytest.mark.uncounted("its graphs are made up, without a scheduler's transitions")
-def test_ten_thousand_graphs_between_two_beats_are_all_told(
-    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+def test_more_graphs_between_two_beats_than_may_wait_are_all_told(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    let_few_wait(monkeypatch, 500)
     register(interval="1h", **NO_WORKERS)
-    client.run_on_scheduler(_run_graphs, 10_000, 1)
+    number = 1_500
+    client.run_on_scheduler(_run_graphs, number, 1)
 
     def all_told() -> dict[str, protocol.Computation] | None:
         rows = recorder.computations()
-        return rows if len(rows) == 10_000 else None
+        return rows if len(rows) == number else None
 
     rows = recorder.wait_for(all_told, "all of them")
     assert {(row.status, row.completed) for row in rows.values()} == {("finished", 1)}
@@ -286,8 +301,8 @@ def test_of_many_workers_an_explanation_lets_others_have_their_turn(
     workers: SimulatedWorkers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(observed_workers, "WORKERS_AT_ONCE", 50)
     register(interval="1h", **NO_WORKERS)
-    workers.come(1_000)
     observer: Any = observer_of(cluster)
     loop: Any = cluster.loop.asyncio_loop  # type: ignore[union-attr]
     take, turns, told = observer.snapshots.steps, 0, threading.Event()
@@ -312,11 +327,15 @@ def test_of_many_workers_an_explanation_lets_others_have_their_turn(
     monkeypatch.setattr(observer.snapshots, "steps", steps)
     loop.call_soon_threadsafe(turn)
     try:
+        daskscope.explain(client)
+        of_none = len(at_steps)
+        workers.come(150)
         status = daskscope.explain(client)["always"].sends["heartbeat"]["status"]
     finally:
         told.set()
-    assert status["workers"] == 1_000
-    assert len(at_steps) > 2
+    assert status["workers"] == 150
+    # Twice as many as without workers, and two more: between the first, second and third fifty.
+    assert len(at_steps) == 2 * of_none + 2
     assert len(set(at_steps)) == len(at_steps)
 
 

@@ -29,7 +29,7 @@ from daskscope.delivery import spool as spool_module
 from daskscope.delivery.spool import Spool, directory, read_records
 from tests import forked
 from tests.exporter import counted_preload
-from tests.exporter.conftest import TOKEN, Register, close_plugin
+from tests.exporter.conftest import TOKEN, Register, close_plugin, let_few_wait
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 from tests.patience import START_PATIENCE, wait_until
@@ -534,17 +534,18 @@ def test_an_outage_loses_no_row_not_even_those_that_memory_cannot_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backoff, "MAX_PAUSE", 0.2)
+    let_few_wait(monkeypatch, 500)
     register(spool__directory=str(tmp_path), otlp__enabled=False, events__allow=["mine"])
     recorder.misbehave = lambda path: 503
-    for burst in range(12):
-        for number in range(500):
+    for burst in range(6):
+        for number in range(100):
             client.log_event("mine", f"<{burst}.{number}>")
-        _eventually(partial(_is_spooled, tmp_path, f"<{burst}.499>"), "the burst in the spool")
+        _eventually(partial(_is_spooled, tmp_path, f"<{burst}.99>"), "the burst in the spool")
     recorder.misbehave = lambda path: None
 
-    recorder.wait_for(lambda: len(recorder.events()) == 6_000, "all events")
+    recorder.wait_for(lambda: len(recorder.events()) == 600, "all events")
     told = {json.loads(event.message) for event in recorder.events()}
-    assert told == {f"<{burst}.{number}>" for burst in range(12) for number in range(500)}
+    assert told == {f"<{burst}.{number}>" for burst in range(6) for number in range(100)}
     _eventually(lambda: not _files(tmp_path), "the end of the spool")
     assert not recorder.beats[-1].drops
 

@@ -73,13 +73,14 @@ def test_they_are_counted_off_the_event_loop(
         count(self, *args)
 
     monkeypatch.setattr(Computations, "count", noted)
+    monkeypatch.setattr(transitions, "AT_ONCE", 100)
     register()
-    run(client, 5_000)
+    run(client, 500)
 
     # What is left when a beat is due is counted on the loop.
     assert counted["daskscope-count"] > 0
     computation = recorder.computation()
-    assert (computation.tasks, computation.completed) == (5_000, 5_000)
+    assert (computation.tasks, computation.completed) == (500, 500)
 
 
 def test_so_is_what_is_left_once_the_loop_is_quiet(
@@ -111,19 +112,20 @@ def test_none_is_left_out_while_the_other_thread_does_not_get_its_turn(
     recorder: Recorder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(transitions, "AT_ONCE", 100)
     monkeypatch.setattr(transitions, "MAX_WAITING", 2)
     register(interval="1h")
     noted = observer_of(cluster).transitions
     waiting = []
     noted._many_wait = lambda: waiting.append(len(noted._waiting))
-    run(client, 1_000)
+    run(client, 100)
 
     assert len(waiting) > 1
     assert set(waiting) == {1}
     assert len(noted._waiting) < 2
     cluster.close()
     computation = recorder.computation()
-    assert (computation.tasks, computation.completed) == (1_000, 1_000)
+    assert (computation.tasks, computation.completed) == (100, 100)
     assert computation.status == "finished"
 
 
