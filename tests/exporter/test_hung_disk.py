@@ -74,7 +74,7 @@ def _well(path: str) -> None:
 def _beats_go_on(recorder: Recorder, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     """Wait for the warning, and for more beats than would come if each waited for the disk."""
     assert disk.reached.wait(PATIENCE)
-    enough = len(recorder.beats) + 3 * PATIENCE / spool_worker.PATIENCE
+    enough = len(recorder.beats) + PATIENCE / spool_worker.PATIENCE + 2
     recorder.wait_for(lambda: len(recorder.beats) >= enough, "beats")
     recorder.wait_for(lambda: HANGS in caplog.text, "the warning")
     assert not disk.answers.is_set()

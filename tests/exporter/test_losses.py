@@ -7,8 +7,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -39,7 +37,7 @@ from daskscope.scrubbing import SCRUBBED
 from daskscope.size import size_of
 from daskscope.worker_process import METRIC
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
-from tests.exporter.dask_process import worker_process
+from tests.exporter.dask_process import DaskProcess, worker_process
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE, stretched, wait_until
 
@@ -327,20 +325,17 @@ async def _allow_no_failure(dask_scheduler: Any) -> None:
 
 
 @pytest.fixture
-def lone_worker(recorder: Recorder) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+def lone_worker(recorder: Recorder) -> Iterator[tuple[Client, DaskProcess]]:
     """A worker without a nanny, and a client. It asks for the recorder so that that outlives it."""
     with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
-        worker = _lone_worker(cluster.scheduler_address)
-        try:
+        with worker_process(cluster.scheduler_address, "--name", "lone") as worker:
             client.wait_for_workers(1)
             yield client, worker
-        finally:
             worker.kill()
-            worker.wait()
 
 
 def test_a_loss_that_may_get_clearer_is_told_before_the_plugin_goes(
-    lone_worker: tuple[Client, subprocess.Popen[bytes]],
+    lone_worker: tuple[Client, DaskProcess],
     recorder: Recorder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -396,7 +391,7 @@ def test_a_worker_that_cannot_read_what_it_is_sent_says_so_before_it_ends(
 
 
 def test_a_worker_with_something_to_say_ends_though_its_scheduler_does_not_listen(
-    lone_worker: tuple[Client, subprocess.Popen[bytes]], recorder: Recorder
+    lone_worker: tuple[Client, DaskProcess], recorder: Recorder
 ) -> None:
     client, worker = lone_worker
     daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
@@ -445,7 +440,7 @@ async def _check_ttl_soon(dask_scheduler: Any) -> None:
 
 
 def test_a_worker_without_a_nanny_that_is_cut_off_has_lost_its_connection(
-    lone_worker: tuple[Client, subprocess.Popen[bytes]], recorder: Recorder
+    lone_worker: tuple[Client, DaskProcess], recorder: Recorder
 ) -> None:
     client, _ = lone_worker
     daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
@@ -453,13 +448,6 @@ def test_a_worker_without_a_nanny_that_is_cut_off_has_lost_its_connection(
     found = loss(recorder)
     assert (found.reason, found.expected) == (names.LOSS_LOST_CONNECTION, False)
     assert found.name == "lone"
-
-
-def _lone_worker(scheduler: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", scheduler, "--no-nanny",
-         "--no-dashboard", "--name", "lone", "--nthreads", "1"]
-    )  # fmt: skip
 
 
 def test_what_refused_logs_would_tell_of_a_loss_is_absent(
@@ -643,13 +631,12 @@ def test_a_worker_that_ends_at_its_lifetime_was_retired(
     empty_cluster: tuple[Client, str], recorder: Recorder, busy: bool
 ) -> None:
     client, address = empty_cluster
-    lifetime = f"{stretched(4.0):.0f}s"
+    # So long that it has begun with the task by then.
+    lifetime = f"{stretched(4.0):.0f}s" if busy else "1s"
     with worker_process(address, "--lifetime", lifetime, nanny=True):
         if busy:
             held = client.submit(sleep_until_the_end, f"lifetime {lifetime}", 1, retries=0)
             Event(f"lifetime {lifetime}", client=client).wait(timeout=PATIENCE)
-        else:
-            client.wait_for_workers(1, timeout=PATIENCE)
         found = loss(recorder)
         events = [event for _, event in client.get_events("all")]
     # What Dask expects it does not hold against the task.
