@@ -23,6 +23,8 @@ import click
 
 from tests.exporter.recorder import Recorder
 
+_BYTECODE = Path(__file__).parents[1] / ".matrix" / "bytecode"
+
 #: Seconds that Dask's tests of one file may take.
 DEADLINE = 3_600
 
@@ -62,18 +64,13 @@ def compare(checkout: Path, arguments: Sequence[str], again: int) -> bool:
             "make one with `git clone --branch VERSION https://github.com/dask/distributed`",
             param_hint="--checkout",
         )
-    with tempfile.TemporaryDirectory(prefix="daskscope-bytecode-") as bytecode:
-        return _compare(checkout, arguments, again, bytecode)
-
-
-def _compare(checkout: Path, arguments: Sequence[str], again: int, bytecode: str) -> bool:
     options = [it for it in arguments if not _names_tests(checkout, it)]
     chosen = [it for it in arguments if _names_tests(checkout, it)]
     totals: dict[str, Counter[str]] = {"without": Counter(), "with": Counter()}
     differing: list[str] = []
     clusters = errors = 0
     for tests in chosen or _files(checkout):
-        with _Runs(checkout, options, bytecode) as runs:
+        with _Runs(checkout, options) as runs:
             without, with_plugin = runs.run([tests], plugin=False), runs.run([tests], plugin=True)
             totals["without"].update(without.values())
             totals["with"].update(with_plugin.values())
@@ -137,10 +134,9 @@ def _told(outcomes: Mapping[str, str] | Counter[str]) -> str:
 class _Runs:
     """Runs tests of a ``checkout``, and has a service for the plugin meanwhile."""
 
-    def __init__(self, checkout: Path, options: Sequence[str], bytecode: str) -> None:
+    def __init__(self, checkout: Path, options: Sequence[str]) -> None:
         self._checkout = checkout
         self._options = options
-        self._bytecode = bytecode
         self._service = Recorder()
         self._folder = Path(tempfile.mkdtemp(prefix="daskscope-matrix-"))
 
@@ -160,6 +156,8 @@ class _Runs:
         # the process, and all tests that are to come.
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         pytest += ["-p", "no:asyncio", "-p", "no:legacypath", "-o", "addopts="]
+        # These come for other tests of ours, and take three seconds to import.
+        pytest += ["-p", "no:schemathesis", "-p", "no:anyio"]
         pytest += ["-W", "ignore::pytest.PytestUnknownMarkWarning", "-o", "timeout_method=signal"]
         told = self._folder / f"{'with' if plugin else 'without'}.log"
         with told.open("ab") as output:
@@ -198,7 +196,7 @@ class _Runs:
                 filter(None, (str(self._checkout), os.environ.get("PYTHONPATH")))
             ),
             # Not into the checkout; and no process of the tests compiles all of Dask anew.
-            "PYTHONPYCACHEPREFIX": self._bytecode,
+            "PYTHONPYCACHEPREFIX": str(_BYTECODE),
             "XDG_STATE_HOME": str(self._folder / "state"),
         }
         if not plugin:

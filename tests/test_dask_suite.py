@@ -41,11 +41,19 @@ def test_the_plugin_is_there():
 """
 
 
+#: Of which none starts a scheduler.
+OTHER_TESTS = """
+def test_nothing():
+    pass
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     tests = tmp_path / "distributed" / "tests"
     tests.mkdir(parents=True)
     tests.joinpath("test_some.py").write_text(TESTS)
+    tests.joinpath("test_other.py").write_text(OTHER_TESTS)
     tests.parent.joinpath("utils_test.py").touch()
     return tmp_path
 
@@ -54,15 +62,20 @@ def checkout(tmp_path: Path) -> Path:
 def test_a_test_that_passes_only_without_the_plugin_is_named(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not compare(checkout, [], again=1)
+    some, other = "distributed/tests/test_some.py", "distributed/tests/test_other.py"
+    assert not compare(checkout, [some], again=1)
     told = capsys.readouterr().out
     assert "without 1 failure, 3 passed; with the plugin 2 failure, 2 passed" in told
     assert "1 tests differ\n  test_breaks_with_the_plugin\n" in told
     assert "1 clusters reported, with 0 errors" in told
 
-    assert compare(checkout, ["-k", "same or there"], again=1)
-    # Of which none starts a scheduler: it cannot be told whether the plugin was there.
-    assert not compare(checkout, ["-k", "same"], again=1)
+    # All files, where none is named.
+    assert compare(checkout, ["-k", "same or there or nothing"], again=1)
+    told = capsys.readouterr().out
+    assert f"{other}: without 1 passed; with the plugin 1 passed" in told
+    assert f"{some}: without 2 passed; with the plugin 2 passed" in told
+    # It cannot be told whether the plugin was there.
+    assert not compare(checkout, [other], again=1)
 
 
 def test_what_is_no_checkout_of_dask_is_told_what_would_be_one(tmp_path: Path) -> None:
