@@ -337,6 +337,6 @@ def test_many_tokens_come_page_by_page(shared_service: ServiceProcess) -> None:
     made = browser.post(
         f"{shared_service.url}/settings/tokens", data={"scope": "read"}, timeout=30
     ).text
-    assert '<a href="/settings/tokens">All of them</a>' in made
+    assert '<a href="/settings/tokens">Show the whole list</a>' in made
     answer = browser.get(f"{shared_service.url}/settings/tokens?cursor=bogus", timeout=30)
     assert answer.status_code == 400

@@ -305,7 +305,7 @@ def revoke_all(
     if user is not None:
         statement = statement.where(table.c.user == user)
     elif workspace is None:
-        raise TypeError("neither a workspace nor a user: that would be all tokens there are")
+        raise TypeError("name a workspace or a user: otherwise all tokens would be revoked")
     with writing(engine) as connection:
         return _revoke(connection, statement, actor, address)
 

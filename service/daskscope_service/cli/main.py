@@ -148,7 +148,7 @@ def demo(port: int | None, seconds: float | None, data_dir: Path | None, as_json
     help="Print only where the data goes, and how many bytes each setting sends.",
 )
 def explain(scheduler: str, as_json: bool, brief: bool) -> None:
-    """Show what the cluster of SCHEDULER sends, switch by switch, and how many bytes.
+    """Show which data the cluster of SCHEDULER sends, by setting, with its number of bytes.
 
     \b
     For example:

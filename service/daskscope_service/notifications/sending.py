@@ -141,7 +141,7 @@ def reason(outcome: Attempt) -> str:
     if status is not None and status >= 300:
         return f"the host refused it (HTTP {status})"
     if outcome["reached"]:
-        return "the host did not accept it"
+        return "the host accepted the connection, but not the message"
     return "no connection: the host is unknown, or does not answer"
 
 

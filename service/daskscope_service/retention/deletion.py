@@ -74,7 +74,9 @@ def delete(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Removed]:
 def delete_rows(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Removed]:
     """Delete the rows of ``whose``."""
     if (whose.cluster, whose.user, whose.unheard_since) == (None, None, None):
-        raise ValueError("that would be all of the workspace")
+        raise ValueError(
+            "name a cluster, a user or a time: otherwise the whole workspace would be deleted"
+        )
     for table in TABLES:
         yield from _delete_from(engine, table, whose, pace)
 

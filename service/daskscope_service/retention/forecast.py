@@ -153,7 +153,7 @@ def _chosen(kind: str) -> list[tuple[Table, Select[Any]]]:
             return [old(schema.log_record, "at")]
         case "spans":
             return [of_old_clusters(schema.span, "started_at")]
-    raise AssertionError(f"say here what goes of {kind}")
+    raise AssertionError(f"there is no forecast for the kind {kind}")
 
 
 def _bytes_of(

@@ -121,7 +121,8 @@ def _gunzip(body: bytes, limit: int) -> bytes:
 def too_large(limit: int) -> Problem:
     """Return the answer to a body of more than ``limit`` bytes."""
     return Problem(
-        413, f"The body is larger than {limit} bytes after decompression; send less at a time."
+        413,
+        f"The body is larger than {limit} bytes, compressed or decompressed; send less at once.",
     )
 
 

@@ -141,7 +141,11 @@ def _answer_http(error: HTTPException) -> Response:
     if status == 404 and request.url_rule is None:
         # The reason shows a client that it may be newer than this service.
         return answer_problem(
-            Problem(404, f"There is nothing at {request.path[:200]}.", reason="no such address")
+            Problem(
+                404,
+                f"There is no page or operation at {request.path[:200]}.",
+                reason="no such address",
+            )
         )
     return answer_problem(Problem(status, error.description or error.name, headers=headers))
 
@@ -169,12 +173,12 @@ def _asks_for_nul() -> bool:
 
 
 def _answer_late(_error: Exception) -> Response:
-    logger.warning("%s %s took the database too long", request.method, _route())
+    logger.warning("the query of %s %s exceeded its time limit", request.method, _route())
     return answer_problem(
         Problem(
             503,
-            f"This took the database longer than {time_limit.SECONDS:.0f} s, so it was given up. "
-            "Ask for less: a shorter time, or fewer rows.",
+            f"The query took longer than {time_limit.SECONDS:.0f} s and was stopped. Choose a "
+            "shorter time, or fewer rows.",
             headers={"Retry-After": "60"},
             reason="took too long",
         )

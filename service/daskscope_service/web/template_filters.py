@@ -35,7 +35,7 @@ _STATIC = Path(__file__).parents[1] / "pages" / "static"
 
 #: The last time that can be shown, the end of the year 9999; and what is shown for other times.
 _LAST = 253_402_300_799.0
-_NO_TIME = "at no time that there is"
+_NO_TIME = "at an invalid time"
 
 
 def moment(time: float) -> datetime:

@@ -103,7 +103,7 @@ def revoke_tokens() -> Item:
     whose = None if user is None else user.id
     if caller.role != "owner" and (whose is None or whose != caller.user):
         raise Problem(
-            403, "Only an owner may revoke tokens of others; ?user= accepts your own name."
+            403, "Only an owner may revoke tokens of others; use ?user= with your own name."
         )
     if whose is None or whose != caller.user:
         check_fresh()

@@ -143,5 +143,7 @@ def _change(user_id: str, role: Role | None) -> None:
         ) from None
     if not found:
         raise Problem(
-            404, f"The workspace has no member {user_id!r}; invite them.", title="Not found"
+            404,
+            f"The workspace has no member {user_id!r}. New members need an invitation.",
+            title="Not found",
         )

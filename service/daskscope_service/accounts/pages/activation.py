@@ -42,7 +42,7 @@ def answer() -> ResponseReturnValue:
     code = request.form.get("code", "")
     said = request.form.get("answer")
     if said not in (None, "allow", "deny"):
-        raise Problem(400, "The form neither allowed nor denied it; nothing was done.")
+        raise Problem(400, "Choose Allow or Deny. Nothing was changed.")
     waiting = _asked(caller, code)
     if waiting is None:
         return _unknown(code)
