@@ -252,6 +252,8 @@ def test_the_page_makes_changes_and_removes_policies(
     assert 'value="maria* li"' in answer.text
     answer = owner.post(one, data=form | {"tags": "climate"}, timeout=30)
     assert "name=value" in answer.text
+    answer = owner.post(one, data=form | {"tags": "stage=dev stage=test"}, timeout=30)
+    assert (answer.status_code, "A tag is named twice" in answer.text) == (400, True)
     for wrong, why in (
         ({"name": "n" * 81}, "a name of 1 to 80 characters"),
         ({"minutes": "0.5"}, "at least 1 minute"),

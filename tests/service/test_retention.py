@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,19 @@ def test_other_workspaces_keep_theirs(engine: Engine) -> None:
     before = counts(engine)
     assert not gone_after(engine, NOW + 10_000 * DAY)
     assert counts(engine) == before
+
+
+def test_what_several_set_at_once_is_all_set(engine: Engine) -> None:
+    kinds = [kind.name for kind in policy.KINDS if "series" not in kind.name]
+    together = threading.Barrier(len(kinds))
+
+    def set_one(kind: str) -> None:
+        together.wait()
+        policy.set_period(engine, "default", kind, 5)
+
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        list(pool.map(set_one, kinds))
+    assert policy.periods_set(engine, "default").keys() == set(kinds)
 
 
 def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:

@@ -101,8 +101,9 @@ class Parquet:
 
 
 def private(path: Path) -> Path:
-    """Create the file ``path``, or empty it; a new one is readable by its owner only. Return it."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+    """Create the file ``path``, readable by its owner only, in place of one that is there."""
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     return path
 
 

@@ -101,7 +101,10 @@ def _policy(policy_id: str, said: dict[str, str]) -> Policy:
         after = float(said["minutes"]) * 60
     except ValueError:
         raise Unfit("after", f"{said['minutes']!r} is not a number of minutes.") from None
-    tags = dict(part.partition("=")[::2] for part in said["tags"].split())
+    pairs = [part.partition("=")[::2] for part in said["tags"].split()]
+    tags = dict(pairs)
+    if len(tags) < len(pairs):
+        raise Unfit("tags", "A tag is named twice; write one pattern for each tag.")
     if not all(name and pattern for name, pattern in tags.items()):
         raise Unfit("tags", "Write tags as name=value, separated by spaces.")
     return Policy(

@@ -74,9 +74,7 @@ def delete(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Removed]:
 def delete_rows(engine: Engine, whose: Whose, pace: Throttle) -> Iterator[Removed]:
     """Delete the rows of ``whose``."""
     if (whose.cluster, whose.user, whose.unheard_since) == (None, None, None):
-        raise ValueError(
-            "name a cluster, a user or a time: otherwise the whole workspace would be deleted"
-        )
+        raise ValueError("name a cluster, a user or a time: else all of the workspace would go")
     for table in TABLES:
         yield from _delete_from(engine, table, whose, pace)
 

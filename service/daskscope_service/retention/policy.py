@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, delete, insert
@@ -77,18 +78,23 @@ def periods_set(engine: Engine, workspace: str) -> dict[str, int | None]:
 
 def set_period(engine: Engine, workspace: str, kind: str, days: int | None) -> None:
     """Keep ``kind`` for ``days`` days in ``workspace``; None: forever. Raises as set_periods."""
-    _set_as_operator(engine, workspace, periods_set(engine, workspace) | {kind: days})
+    with _own_as_operator(engine, workspace) as own:
+        own[kind] = days
 
 
 def unset_period(engine: Engine, workspace: str, kind: str) -> None:
     """Go back to the default of ``kind`` in ``workspace``. Raises as set_periods."""
-    own = periods_set(engine, workspace)
-    kept = {name: days for name, days in own.items() if name != kind}
-    _set_as_operator(engine, workspace, kept)
+    with _own_as_operator(engine, workspace) as own:
+        own.pop(kind, None)
 
 
-def _set_as_operator(engine: Engine, workspace: str, own: Periods) -> None:
+@contextmanager
+def _own_as_operator(engine: Engine, workspace: str) -> Iterator[dict[str, int | None]]:
+    """Yield the days that were set, to be changed: nobody else changes them meanwhile."""
     with writing(engine) as connection:
+        _take_turns(connection, workspace)
+        own = _set_in(connection, workspace)
+        yield own
         set_periods(Change(connection, workspace, audit.OPERATOR), own)
 
 
@@ -102,6 +108,7 @@ def set_periods(change: Change, own: Periods) -> None:
         for longer than coarser ones.
     """
     connection, workspace = change.connection, change.workspace
+    _take_turns(connection, workspace)
     before = _set_in(connection, workspace)
     check(own, before)
     changed = [
@@ -112,7 +119,6 @@ def set_periods(change: Change, own: Periods) -> None:
     ]
     if not changed:
         return
-    take_turns(connection, f"retention of {workspace}")
     connection.execute(delete(table).where(table.c.workspace == workspace))
     rows = [{"workspace": workspace, "kind": kind, "days": own[kind]} for kind in own]
     if rows:
@@ -143,6 +149,11 @@ def check(own: Periods, before: Periods = types.MappingProxyType({})) -> None:
 def in_words(days: int | None) -> str:
     """Return ``days`` in words."""
     return "forever" if days is None else f"{days} day{'' if days == 1 else 's'}"
+
+
+def _take_turns(connection: Connection, workspace: str) -> None:
+    # Before the days are read that a change is compared with.
+    take_turns(connection, f"retention of {workspace}")
 
 
 def _or_ever(days: int | None) -> float:
