@@ -135,8 +135,8 @@ SICK: dict[str, Evidence] = {
 SAID = [
     ("killed-workers", "4 workers that ran its tasks of decode died one after another; Dask gave "
      "up."),
-    ("killed-for-memory", "2 workers died without a word, at 900 MiB to 960 MiB of the 1 GiB "
-     "that each may use: the machine or the platform may have ended them for their memory."),
+    ("killed-for-memory", "2 workers died without reporting why, at 900 MiB to 960 MiB of the "
+     "1 GiB that each may use: the machine or the platform may have ended them for their memory."),
     ("version-mismatch", "12 task runs raised AttributeError about pandas, whose version differs "
      "between processes."),
     ("scheduler-bound", "Its scheduler used 0.97 of a core for 1,450 tasks a second, and threads "

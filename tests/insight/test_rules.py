@@ -245,7 +245,7 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
         ("serial-chain", "Its 40 tasks ran one after another, each needed the one before: threads "
          "had nothing to do for 88\N{NO-BREAK SPACE}% of the time."),
         ("waiting", "Its tasks waited: of 40.0 s in threads 10 ms were on a CPU, at work.py:96."),
-        ("cancelled", "Its client gave up 156 tasks before they had run; its tasks had computed "
+        ("cancelled", "Its client cancelled 156 tasks before they ran; its tasks had computed "
          "for 22.0 s."),
         ("too-few-tasks", "It had 2 tasks for 8 threads, which had nothing to do for "
          "77\N{NO-BREAK SPACE}% of the time."),
@@ -480,8 +480,8 @@ def test_an_exception_about_another_package_is_no_mismatch() -> None:
         paced.changed(paced.MISMATCH, "run", failures=(graph,)), "cluster", mismatches=("dask",)
     )
     assert sentence(of_graph) == (
-        "Its graph could not be loaded on the scheduler (TypeError), and dask is there in another "
-        "version than elsewhere."
+        "Its graph could not be loaded on the scheduler (TypeError), which has another "
+        "version of dask than other processes."
     )
 
 

@@ -56,7 +56,10 @@ def mute(change: Change, wish: NewMute) -> str:
         The workspace has :data:`MOST` mutes.
     """
     if wish.rule not in RULE_NAMES:
-        raise Unfit("rule", f"There is no rule {wish.rule!r}.")
+        raise Unfit(
+            "rule",
+            f"There is no rule {wish.rule!r}. GET /api/v1/findings names the rule of each.",
+        )
     check(Name, wish.reason, "reason", "Write a reason of 1 to 80 characters.")
     now = time.time()
     if not now < wish.until <= now + _LONGEST:
@@ -68,7 +71,7 @@ def mute(change: Change, wish: NewMute) -> str:
     same &= table.c.computation == wish.computation
     connection.execute(delete(table).where(mine, or_(table.c.until <= now, same)))
     if (connection.execute(select(func.count()).where(mine)).scalar() or 0) >= MOST:
-        raise TooManyMutes(f"This workspace has {MOST:,} mutes: end some of them first.")
+        raise TooManyMutes(f"This workspace has {MOST:,} mutes, as many as it may. End some first.")
     id = secrets.token_hex(8)
     connection.execute(
         insert(table).values(

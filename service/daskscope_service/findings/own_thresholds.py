@@ -27,7 +27,9 @@ def set_thresholds(change: Change, own: Mapping[str, float]) -> None:
     for name, value in own.items():
         one = _BY_NAME.get(name)
         if one is None:
-            raise Unfit(name, f"There is no threshold {name!r}.")
+            raise Unfit(
+                name, f"There is no threshold {name!r}. GET /api/v1/thresholds lists them all."
+            )
         if not (math.isfinite(value) and one.least <= value <= one.most):
             raise Unfit(name, f"{name}: write a number from {one.least:g} to {one.most:,g}.")
     own = {name: float(value) for name, value in own.items() if value != _BY_NAME[name].value}

@@ -19,7 +19,7 @@ _WITHOUT_A_WORD = (LOSS_DIED, LOSS_LOST_CONNECTION)
 
 
 def killed_for_memory(evidence: Evidence) -> Outcome:
-    """Workers died without a word while their memory was almost full.
+    """Workers died without reporting why while their memory was almost full.
 
     Their nannies did not end them. The kernel's out-of-memory killer and Kubernetes end a process
     so, without a trace in Dask, when the machine or the container is short of memory; so do other
@@ -32,8 +32,8 @@ def killed_for_memory(evidence: Evidence) -> Outcome:
     What to do: look into the kernel's log or the pod's last state for "OOM". Leave the machine or
     the container a tenth more memory than its workers may use together, and split the input.
 
-    Example: 3 workers died without a word, at 7.1 GiB to 7.4 GiB of the 8 GiB that each may use:
-    the machine or the platform may have ended them for their memory.
+    Example: 3 workers died without reporting why, at 7.1 GiB to 7.4 GiB of the 8 GiB that each may
+    use: the machine or the platform may have ended them for their memory.
     """
     run = evidence.run
     found = _died(evidence)
@@ -49,7 +49,7 @@ def killed_for_memory(evidence: Evidence) -> Outcome:
     return Finding(
         rule="killed-for-memory",
         severity="critical",
-        clause=f"{plural(len(found), 'worker')} died without a word, at "
+        clause=f"{plural(len(found), 'worker')} died without reporting why, at "
         f"{between(min(ends), max(ends))} of the {size(max(limits))} that each may use: the "
         "machine or the platform may have ended them for their memory",
         evidence=(

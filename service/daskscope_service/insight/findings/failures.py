@@ -222,7 +222,7 @@ def cancelled(evidence: Evidence) -> Outcome:
     What to do: nothing, if that was meant. Otherwise keep the futures until they are done, and the
     client connected.
 
-    Example: its client gave up 156 tasks before they had run; its tasks had computed for 22.0 s.
+    Example: its client cancelled 156 tasks before they ran; its tasks had computed for 22.0 s.
     """
     run = evidence.run
     if run is None or run.status != "cancelled":
@@ -232,7 +232,7 @@ def cancelled(evidence: Evidence) -> Outcome:
     return Finding(
         rule="cancelled",
         severity="notice",
-        clause=f"its client gave up {plural(run.cancelled, 'task')} before they had run{thrown}",
+        clause=f"its client cancelled {plural(run.cancelled, 'task')} before they ran{thrown}",
         evidence=(
             Measure("tasks given up", run.cancelled, "{task}"),
             Measure("tasks done", run.done, "{task}"),
@@ -272,7 +272,11 @@ def retries(evidence: Evidence) -> Outcome:
             Measure("runs that were repeated", run.retried, "{run}", link),
             Measure("runs", runs, "{run}"),
         ),
-        actions=(Action("Mend what raises, or let the task itself wait before it tries again."),),
+        actions=(
+            Action(
+                "Fix the cause of the exception, or let the task itself wait before it tries again."
+            ),
+        ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
         saving=sooner(evidence, lost, "failed runs × mean compute seconds"),

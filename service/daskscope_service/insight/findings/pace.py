@@ -183,7 +183,7 @@ def stuck(evidence: Evidence) -> Outcome:
             Measure("cores that a worker uses", cores, "{cpu}"),
         ),
         actions=(
-            Action("Look at what the workers' threads are at.", "client.call_stack()"),
+            Action("Look at what the workers' threads are doing.", "client.call_stack()"),
             Action("Give requests a deadline, and restart the workers that hold these tasks."),
         ),
         seconds=lost,

@@ -29,10 +29,7 @@ from daskscope_service.insight.findings.finding import Finding, Muted, NotMeasur
 from daskscope_service.insight.findings.savings import priced
 from daskscope_service.insight.wording import percent
 
-#: Grows when what any rule says changes. Nothing reads it: stored findings are not made again.
-VERSION = 8
-
-_BEYOND = NotMeasured("numbers that are not beyond all bounds")
+_BEYOND = NotMeasured("finite numbers: a value was too large to compute with")
 
 #: The most findings that are shown.
 MOST_SHOWN = 3

@@ -93,7 +93,7 @@ def blocked_loop(evidence: Evidence) -> Outcome:
     What to do: use code that releases the lock, call it in shorter pieces, or run it in a process
     of its own.
 
-    Example: a worker did not answer for 1.2 s at a time: a task held its event loop up.
+    Example: a worker did not answer for 1.2 s at a time: a task blocked its event loop.
     """
     run, limits = evidence.run, evidence.thresholds
     if run is None or not has_performance(evidence) or run.status == "running":

@@ -58,8 +58,8 @@ def version_mismatch(evidence: Evidence) -> Outcome:
     differ = f"{'versions differ' if many else 'version differs'} between processes"
     names = " and ".join(packages)
     clause = (
-        f"its graph could not be loaded on the scheduler ({worst.type}), and {names} is there in "
-        "another version than elsewhere"
+        f"its graph could not be loaded on the scheduler ({worst.type}), which has "
+        f"{'other versions' if many else 'another version'} of {names} than other processes"
         if worst.function == _GRAPH
         else f"{plural(worst.count, 'task run')} raised {worst.type} about {names}, whose {differ}"
     )

@@ -52,7 +52,10 @@ def slow_worker(evidence: Evidence) -> Outcome:
     longer = min((worst.seconds - worst.usual_seconds) / threads, run.duration)
     if longer < limits["slow-worker.share"] * run.duration:
         return None
-    others = f"; {plural(len(slow) - 1, 'other worker')} were slow, too" if len(slow) > 1 else ""
+    others = ""
+    if len(slow) > 1:
+        were = "was" if len(slow) == 2 else "were"
+        others = f"; {plural(len(slow) - 1, 'other worker')} {were} slow, too"
     return Finding(
         rule="slow-worker",
         severity=weighed(evidence, lost, evidence.capacity),
@@ -61,7 +64,7 @@ def slow_worker(evidence: Evidence) -> Outcome:
         f"{duration(worst.usual_seconds / worst.runs)} on average{others}",
         evidence=(
             Measure("computed on that worker", worst.seconds, "s", "h-workers"),
-            Measure("as many others took", worst.usual_seconds, "s", "h-workers"),
+            Measure("usual time of as many runs", worst.usual_seconds, "s", "h-workers"),
             Measure("task runs on it", worst.runs, "{run}", "h-workers"),
         ),
         actions=(Action("Look at that worker's machine and its log, or replace the worker."),),
