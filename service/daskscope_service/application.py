@@ -50,8 +50,8 @@ from daskscope_service.jobs.namer import ROUND_SECONDS as NAMING_SECONDS
 from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import api as targets
 from daskscope_service.notifications import pages as notifications
-from daskscope_service.notifications.notifier import Notifier, prune
-from daskscope_service.notifications.sending import Sender, Trials
+from daskscope_service.notifications.notifier import Notifier, delete_old_notices
+from daskscope_service.notifications.sending import Sender, TestMessages
 from daskscope_service.pages import (
     cluster_charts,
     cluster_list,
@@ -234,7 +234,7 @@ def _start(
         tokens=token_cache,
         openid=openid.make_provider(settings),
         # A test takes a request's thread for as long as its target likes: never most of them.
-        trials=Trials(sender, max(1, settings.threads // 4)),
+        trials=TestMessages(sender, max(1, settings.threads // 4)),
         turns=turns,
         heartbeats=answers,
         fast_path=HeartbeatFastPath(forwarded, token_cache, answers, instruments, headers),
@@ -276,7 +276,7 @@ def _background(
     namer = Namer(engine, settings.silent_after)
     enforce = functools.partial(patrol, engine, settings.silent_after)
     ended = threading.Event()
-    forget = functools.partial(prune, engine, ended)
+    forget = functools.partial(delete_old_notices, engine, ended)
     return (
         PeriodicTask(
             "clock", functools.partial(clock.repair, engine), _CLOCK_SECONDS, first_after=0.0

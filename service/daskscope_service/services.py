@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it names parts of every layer, and uses none
     from daskscope_service.ingest.points import MetricStore
     from daskscope_service.ingest.quotas import Quotas
     from daskscope_service.ingest.writer import Writer
-    from daskscope_service.notifications.sending import Trials
+    from daskscope_service.notifications.sending import TestMessages
     from daskscope_service.queries.logs import LogReader
     from daskscope_service.service_metrics import ServiceMetrics
     from daskscope_service.telemetry.spans import SpanReader
@@ -51,7 +51,7 @@ class Services:
     instruments: ServiceMetrics
     tokens: TokenCache
     openid: Provider | None
-    trials: Trials
+    trials: TestMessages
     turns: DecodingTurns
     heartbeats: Answers
     fast_path: HeartbeatFastPath

@@ -41,7 +41,7 @@ Otlp = TypeVar(
     "Otlp", ExportLogsServiceRequest, ExportMetricsServiceRequest, ExportTraceServiceRequest
 )
 
-_OTLP = {
+_OTLP: Mapping[str, Any] = {
     "/v1/logs": ExportLogsServiceRequest,
     "/v1/metrics": ExportMetricsServiceRequest,
     "/v1/traces": ExportTraceServiceRequest,

@@ -10,7 +10,7 @@ from daskscope.names import DURATION_BOUNDS
 from daskscope_service.insight.findings.evidence import (
     ClusterState,
     Evidence,
-    Failed,
+    FailureGroup,
     Group,
     Loss,
     Meanwhile,
@@ -58,7 +58,7 @@ def share(**fields: Any) -> Share:
     return Share(**(defaults | fields))
 
 
-def failure(**fields: Any) -> Failed:
+def failure(**fields: Any) -> FailureGroup:
     defaults: dict[str, Any] = {
         "type": "ValueError",
         "function": "work",
@@ -68,7 +68,7 @@ def failure(**fields: Any) -> Failed:
         "computation": "c1",
         "last_at": START + 1,
     }
-    return Failed(**(defaults | fields))
+    return FailureGroup(**(defaults | fields))
 
 
 def loss(**fields: Any) -> Loss:

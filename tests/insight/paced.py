@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from daskscope_service.insight.findings.evidence import Coming, Evidence, Loop, Meanwhile
+from daskscope_service.insight.findings.evidence import Evidence, Loop, Meanwhile, WorkerChurn
 from tests.insight.constructed import (
     GIB,
     MIB,
@@ -112,7 +112,8 @@ GROWING = of_cluster(
 )
 LOOP = of_cluster({"duration": 130.0}, loops=(loop(),))
 CHURN = of_cluster(
-    {"duration": 1300.0, "peak_workers": 6, "peak_threads": 12}, coming=Coming(58, 34.0, 1200.0)
+    {"duration": 1300.0, "peak_workers": 6, "peak_threads": 12},
+    coming=WorkerChurn(58, 34.0, 1200.0),
 )
 NEAR = of_cluster({"peak_worker_memory": 950 * MIB})
 
@@ -230,12 +231,14 @@ HEALTHY: dict[str, Evidence] = {
     "a short loop": of_cluster(
         {}, loops=(loop(times=12, seconds=6.0, thread_seconds=24.0, busy=4.0),)
     ),
-    "a dozen of workers, six at once": replace(CHURN, coming=Coming(12, 34.0, 600.0)),
+    "a dozen of workers, six at once": replace(CHURN, coming=WorkerChurn(12, 34.0, 600.0)),
     "nine workers, one at a time": replace(
-        CHURN, coming=Coming(9, 34.0, 600.0), cluster=replace(CHURN.cluster, peak_workers=1)
+        CHURN, coming=WorkerChurn(9, 34.0, 600.0), cluster=replace(CHURN.cluster, peak_workers=1)
     ),
-    "adaptive scaling with long-lived workers": replace(CHURN, coming=Coming(58, 300.0, 40_000.0)),
-    "a few workers that came and went": replace(CHURN, coming=Coming(9, 20.0, 600.0)),
+    "adaptive scaling with long-lived workers": replace(
+        CHURN, coming=WorkerChurn(58, 300.0, 40_000.0)
+    ),
+    "a few workers that came and went": replace(CHURN, coming=WorkerChurn(9, 20.0, 600.0)),
     "memory that is well used": of_cluster({"peak_worker_memory": 880 * MIB}),
     "workers that differ in their memory": of_cluster({"peak_worker_memory": 1500 * MIB}),
 }  # fmt: skip

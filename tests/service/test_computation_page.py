@@ -16,7 +16,7 @@ from daskscope import names
 from daskscope.names import DURATION_BOUNDS
 from daskscope_service.db import schema
 from daskscope_service.pages import graph, source
-from daskscope_service.pages.cluster_context import Totals, spent
+from daskscope_service.pages.cluster_context import Totals, counter_growth
 from daskscope_service.pages.computation import MOST_GROUPS
 from daskscope_service.pages.histogram import STEP, histograms
 from daskscope_service.pages.waterfall import MOST_GROUPS as MOST_DRAWN
@@ -176,7 +176,7 @@ def test_totals_that_are_new_or_started_anew_count_whole() -> None:
         ("b", "deserialize"): 0.25,
         ("c", "thread-cpu"): 4.0,
     }
-    assert spent(before, after) == {"thread-cpu": 7.0, "idle": 2.0, "serialise": 0.75}
+    assert counter_growth(before, after) == {"thread-cpu": 7.0, "idle": 2.0, "serialise": 0.75}
 
 
 def test_a_waterfall_of_too_much_keeps_what_failed_and_what_took_longest() -> None:

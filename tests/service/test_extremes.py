@@ -378,7 +378,7 @@ def work(engine: Engine, series: SeriesStore) -> None:
     with engine.connect() as connection:
         workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
     for name in workspaces:
-        due_notices.find(engine, name, 60.0, listens=True)
+        due_notices.store_new_notices(engine, name, 60.0, listens=True)
 
 
 def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:

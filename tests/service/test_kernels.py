@@ -15,7 +15,7 @@ from sqlalchemy import select
 from traitlets.config import Config
 
 from daskscope_service.db import schema
-from daskscope_service.notifications.due_notices import find
+from daskscope_service.notifications.due_notices import store_new_notices
 from tests.patience import stretched, wait_until
 from tests.service_process import ServiceProcess
 
@@ -143,7 +143,7 @@ def test_a_kernel_that_ends_takes_its_cluster_along_and_what_had_ended_stays_so(
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
-    find(service.engine, "default", 1.0, listens=True)
+    store_new_notices(service.engine, "default", 1.0, listens=True)
     with service.engine.connect() as connection:
         kinds = connection.execute(select(schema.notice.c.kind)).scalars().all()
     assert "cluster silent" not in kinds

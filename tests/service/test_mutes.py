@@ -80,7 +80,7 @@ class Place:
         """Return what people would be notified of now."""
         with writing(self.service.engine) as connection:
             connection.execute(delete(notice).where(notice.c.workspace == self.workspace))
-        due_notices.find(self.service.engine, self.workspace, 60.0, listens=False)
+        due_notices.store_new_notices(self.service.engine, self.workspace, 60.0, listens=False)
         query = select(notice.c.id).where(notice.c.workspace == self.workspace)
         with self.service.engine.connect() as connection:
             return [id for id in connection.execute(query).scalars() if RULE in id]

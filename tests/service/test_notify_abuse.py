@@ -29,7 +29,7 @@ from daskscope_service.notifications.addresses import (
     check,
     is_allowed,
     parameters,
-    wrong_with,
+    why_invalid,
 )
 from daskscope_service.notifications.delivery import Attempt, Message
 from daskscope_service.notifications.sending import SECONDS, NotSent, Sender, reason
@@ -145,7 +145,7 @@ def test_a_target_that_drips_keeps_neither_others_waiting_nor_the_service(
     ],
 )
 def test_an_address_may_say_whom_a_message_is_for_and_nothing_else(address: str) -> None:
-    assert "is not allowed in an address" in str(wrong_with(address.format("0" * 32)))
+    assert "is not allowed in an address" in str(why_invalid(address.format("0" * 32)))
 
 
 def test_a_long_address_is_refused_before_anything_looks_at_its_host() -> None:

@@ -19,7 +19,7 @@ from daskscope_service.pages.waterfall import Bar, DrawnRun, GroupRow
 from daskscope_service.queries.cluster_filter import is_tag, tag_filter
 from daskscope_service.telemetry.store import SeriesLine, rate
 from daskscope_service.web.menus import main_menu
-from daskscope_service.web.template_filters import ago, breakable, middle
+from daskscope_service.web.template_filters import ago, breakable, shorten_middle
 
 VENDOR = Path(str(pages.__file__)).parent / "static" / "vendor"
 
@@ -161,9 +161,9 @@ def test_of_very_many_groups_those_that_took_least_time_are_left_out() -> None:
 
 
 def test_long_names_keep_both_ends() -> None:
-    assert middle("short", 10) == "short"
-    assert middle("0123456789abc", 10) == "01234…9abc"
-    assert len(middle("x" * 99, 36)) == 36
+    assert shorten_middle("short", 10) == "short"
+    assert shorten_middle("0123456789abc", 10) == "01234…9abc"
+    assert len(shorten_middle("x" * 99, 36)) == 36
 
 
 def test_a_name_breaks_after_its_dots_and_stays_text() -> None:

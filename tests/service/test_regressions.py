@@ -39,7 +39,7 @@ def _judged(place: Place) -> list[Any]:
 
 
 def _notices(place: Place) -> list[str]:
-    due_notices.find(place.service.engine, place.workspace, 60.0, listens=False)
+    due_notices.store_new_notices(place.service.engine, place.workspace, 60.0, listens=False)
     table = schema.notice
     query = select(table.c.sentence).where(table.c.workspace == place.workspace)
     with place.service.engine.connect() as connection:

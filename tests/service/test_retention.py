@@ -26,7 +26,7 @@ from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.periodic import Lease, Stopped
 from daskscope_service.retention import policy
-from daskscope_service.retention.expiry import age
+from daskscope_service.retention.expiry import remove_old_data
 from daskscope_service.retention.rounds import WORK, run_round
 from daskscope_service.retention.throttle import Throttle
 from daskscope_service.service_metrics import ServiceMetrics
@@ -106,7 +106,7 @@ def gone_after(engine: Engine, now: float) -> Counter[str]:
     """Remove what is old at ``now``; return the rows that went, by table."""
     gone: Counter[str] = Counter()
     pace = Throttle(1.0)
-    for step in pace.run(age(engine, "default", now, pace)):
+    for step in pace.run(remove_old_data(engine, "default", now, pace)):
         gone[step.table] += step.rows
     return +gone
 
@@ -197,7 +197,7 @@ def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:
 def test_a_cluster_that_is_heard_of_again_keeps_what_it_has(engine: Engine) -> None:
     fill(engine, NOW)
     later, pace = NOW + 401 * DAY, Throttle(1.0)
-    steps = pace.run(age(engine, "default", later, pace))
+    steps = pace.run(remove_old_data(engine, "default", later, pace))
     first = next(steps)
     assert first.rows == 1
     with writing(engine) as connection:
@@ -234,7 +234,7 @@ def test_code_that_is_named_while_it_is_removed_is_asked_for_again(engine: Engin
         # At each point of the removal, a beat names the code; after it, it is there or asked for.
         for steps in range(20):
             pace = Throttle(1.0)
-            removal = age(engine, "default", time.time(), pace)
+            removal = remove_old_data(engine, "default", time.time(), pace)
             for _, _ in zip(range(steps), removal, strict=False):
                 pass
             wanted = keep(named)
@@ -292,7 +292,7 @@ def test_a_removal_that_is_stopped_goes_on_the_next_time(engine: Engine) -> None
     stop = threading.Event()
     pace = Throttle(0.5, stop)
     pace.rows = 16
-    steps = pace.run(age(engine, "default", NOW + 100 * DAY, pace))
+    steps = pace.run(remove_old_data(engine, "default", NOW + 100 * DAY, pace))
     next(steps)
     stop.set()
     with pytest.raises(Stopped):

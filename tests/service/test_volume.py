@@ -208,7 +208,7 @@ def test_old_notices_are_forgotten_some_at_a_time(
         if statement.startswith("DELETE FROM notice"):
             forgotten.append(cursor.rowcount)
 
-    notifier.prune(engine)
+    notifier.delete_old_notices(engine)
     assert forgotten == [3, 3, 3]
     with engine.connect() as connection:
         left = connection.execute(select_in(workspace, schema.notice, schema.notice.c.id)).scalars()
@@ -340,7 +340,7 @@ def test_as_many_clusters_as_there_are_may_be_silent(
         connection.execute(update(schema.cluster).values(last_seen_at=last - 300.0))
     for _ in range(2):
         many.clear()
-        due_notices.find(engine, workspace, 60.0, listens=True)
+        due_notices.store_new_notices(engine, workspace, 60.0, listens=True)
         assert max(many) < 20  # a statement takes some thousand values, and no more
         with engine.connect() as connection:
             query = select_in(workspace, schema.notice, func.count())

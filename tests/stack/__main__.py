@@ -118,7 +118,11 @@ def _run(
                 "DASKSCOPE_INFLUXDB_DATABASE": DATABASE,
             }
             demo = stack.enter_context(Demo(environment, stream))
-            parts = {"influxdb": database.part, "collector": collector.part, "demo": demo}
+            parts: dict[str, Part | Demo] = {
+                "influxdb": database.part,
+                "collector": collector.part,
+                "demo": demo,
+            }
             where = {
                 "service": demo.ready["url"],
                 "token": demo.ready["token"],

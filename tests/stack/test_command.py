@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -119,6 +120,10 @@ def test_it_ends_every_part_if_one_died() -> None:
         assert stack.left() == []
 
 
+def _has_written(log: Path) -> bool:
+    return bool(log.read_text())
+
+
 @pytest.mark.parametrize("dying", [0, 1])
 def test_it_names_the_part_that_died_and_what_it_wrote(dying: int, tmp_path: Path) -> None:
     # The command watches those whose ids it tells, and the demo as the others.
@@ -128,7 +133,7 @@ def test_it_names_the_part_that_died_and_what_it_wrote(dying: int, tmp_path: Pat
             ["sh", "-c", f"echo Here is {name}; exec sleep 600"],
             tmp_path / name,
             environment={},
-            ready=(tmp_path / name).read_text,
+            ready=partial(_has_written, tmp_path / name),
         )
         for name in ("one", "other")
     ]

@@ -91,7 +91,7 @@ def expected(count: int) -> tuple[set[float], set[str]]:
 @pytest.fixture
 def collector(otelcol: Path, influxdb: InfluxDB, tmp_path: Path) -> Iterator[Collector]:
     folder = tmp_path / "collector"
-    files = ["base.yaml", into(influxdb), _HASTY]
+    files: list[str | Path] = ["base.yaml", into(influxdb), _HASTY]
     with Collector(otelcol, folder, files, influxdb.for_collector) as collector:
         yield collector
 
@@ -156,7 +156,7 @@ def test_only_documented_attributes_of_a_resource_become_tags(
 def test_a_full_queue_refuses_what_comes_and_says_so(
     otelcol: Path, influxdb: InfluxDB, tmp_path: Path
 ) -> None:
-    files = ["base.yaml", into(influxdb), _HASTY]
+    files: list[str | Path] = ["base.yaml", into(influxdb), _HASTY]
     environment = {**influxdb.for_collector, "QUEUE_BYTES": "20000"}
     with Collector(otelcol, tmp_path / "collector", files, environment) as collector:
         assert send(collector, 0)
@@ -193,7 +193,7 @@ def test_a_full_disk_refuses_what_comes_and_says_so(
     otelcol: Path, influxdb: InfluxDB, tmp_path: Path
 ) -> None:
     folder = tmp_path / "collector"
-    files = ["base.yaml", into(influxdb), _HASTY]
+    files: list[str | Path] = ["base.yaml", into(influxdb), _HASTY]
     with small_disk(folder / "queue"):
         with Collector(otelcol, folder, files, influxdb.for_collector) as collector:
             assert send(collector, 0)

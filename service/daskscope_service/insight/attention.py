@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from daskscope_service.db.readable import Readable
-from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.verdict import held_by_in_words
 from daskscope_service.insight.wording import (
     duration,
     estimate,
@@ -123,7 +123,7 @@ def _idle(cluster: Readable) -> Reason | None:
     idle = cluster["idle_seconds"]
     if idle is None or idle < IDLE_AFTER:
         return None
-    held = kept_for(cluster["held_by"] or {})
+    held = held_by_in_words(cluster["held_by"] or {})
     with_ = f" with {plural(cluster['workers'], 'worker')}" if cluster["workers"] else ""
     return Reason(
         5, "idle",

@@ -97,7 +97,7 @@ def _doing(cluster: Readable) -> str:
     """Return in words what a running cluster was doing when it last reported."""
     held = cluster["held_by"]
     if cluster["idle_seconds"] is not None:
-        what = kept_for(held)
+        what = held_by_in_words(held)
         return f"idle for {duration(cluster['idle_seconds'])}" + (f", with {what}" if what else "")
     workers = plural(cluster["workers"], "worker")
     waiting = held.get("unrunnable", 0)
@@ -109,12 +109,12 @@ def _doing(cluster: Readable) -> str:
             f"{them}"
         )
     beside = f"; {stuck.in_words(waiting, {})}" if waiting else ""
-    if past_tasks(cluster):
+    if works_without_tasks(cluster):
         return f"at work with {workers}, though no task runs{beside}"
     return f"at work with {workers}{beside}"
 
 
-def past_tasks(cluster: Readable) -> bool:
+def works_without_tasks(cluster: Readable) -> bool:
     """Return whether a cluster is at work though no Dask task runs."""
     return bool(cluster["busy_by"]) and TASKS_RUN not in cluster["busy_by"]
 
@@ -124,7 +124,7 @@ def busy_by(cluster: Readable) -> str:
     return "; ".join(cluster["busy_by"] or ())
 
 
-def kept_for(held_by: Mapping[str, int]) -> str:
+def held_by_in_words(held_by: Mapping[str, int]) -> str:
     """Return in words what keeps a cluster: the counts of ``protocol.Status.held_by``.
 
     Return "" if nothing does.
@@ -178,7 +178,7 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
         sentence = f"{number(done)} of {plural(tasks, 'task')} done{share}{how_long}{beside}."
     elif status == "finished":
         sentence = f"Finished: {plural(tasks, 'task')} in {lasted}."
-    elif only_waited(status, erred=computation["erred"], blamed=computation["blamed"]):
+    elif erred_by_dependency(status, erred=computation["erred"], blamed=computation["blamed"]):
         need = waited_for_failed(computation["blamed"], tasks, computation["blames"])
         sentence = f"Not finished after {lasted}: {need}; {number(done)} done."
     elif status == "erred":
@@ -251,7 +251,7 @@ def has_not_reported(silence: float) -> str:
     return f"its cluster has not reported for {duration(silence)}" if silence else ""
 
 
-def only_waited(status: str, *, erred: int, blamed: int) -> bool:
+def erred_by_dependency(status: str, *, erred: int, blamed: int) -> bool:
     """Return whether a computation erred only because it needed a task that failed elsewhere."""
     return status == "erred" and bool(blamed) and not erred
 
@@ -284,10 +284,10 @@ def why_running(cluster: Readable) -> str:
 
     ``cluster`` has the columns of its table. Idle policies are explained elsewhere.
     """
-    held = kept_for(cluster["held_by"] or {})
+    held = held_by_in_words(cluster["held_by"] or {})
     idle, timeout = cluster["idle_seconds"], cluster["idle_timeout"]
     if idle is None:
-        if past_tasks(cluster):
+        if works_without_tasks(cluster):
             there_is = f" There is {held}." if held else ""
             return (
                 f"It is at work: {busy_by(cluster)}.{there_is} It is therefore not closed as idle."

@@ -13,7 +13,7 @@ from daskscope_service.db.scope import Page, Scope, Selection, reading
 from daskscope_service.insight.views import JobView
 from daskscope_service.jobs.dots import MEASURES, dots
 from daskscope_service.jobs.parameters import SORT, asked_runs, asked_sort
-from daskscope_service.jobs.steps import fall
+from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import Sort, list_jobs, one_job
 from daskscope_service.web.downloads import csv_list, make_columns
@@ -88,7 +88,11 @@ def comparison() -> ResponseReturnValue:
     with reading() as scope:
         found = compare_runs(scope, a, b)
     return render_template(
-        "comparison.html", now=time.time(), c=found, fall=fall(found), moving=False
+        "comparison.html",
+        now=time.time(),
+        c=found,
+        fall=waterfall_bars(found),
+        moving=False,
     )
 
 

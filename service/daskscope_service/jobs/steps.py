@@ -23,7 +23,7 @@ class WaterfallBar:
     kind: str
 
 
-def fall(found: Item) -> list[WaterfallBar]:
+def waterfall_bars(found: Item) -> list[WaterfallBar]:
     """Return the bars: the first run, what made the second one longer or shorter, the second."""
     a, b = found["a"]["duration"], found["b"]["duration"]
     size = max(abs(found["seconds"]), 0.01 * max(a, b))

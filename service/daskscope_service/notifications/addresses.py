@@ -106,7 +106,7 @@ def parameters(address: str) -> list[str]:
     return [unquote(pair.partition("=")[0]).strip().lower() for pair in pairs if pair]
 
 
-def wrong_with(address: str) -> str | None:
+def why_invalid(address: str) -> str | None:
     """Return a sentence on why nothing is sent to ``address``; None if it seems valid.
 
     This is quick. It does not check the form that the service requires: :func:`check` does. An
@@ -147,7 +147,7 @@ def check(address: str, networks: Iterable[str]) -> FitAddress:
     UnfitAddress
         The address is not valid or not allowed.
     """
-    wrong = wrong_with(address)
+    wrong = why_invalid(address)
     if wrong is not None:
         raise UnfitAddress(wrong)
     host = _host(address)
@@ -244,7 +244,7 @@ def is_public(host: str) -> bool:
     found = _parse(host)
     return found is not None and all(
         one.is_global and not one.is_multicast and one != _METADATA and one not in _OF_A_SITE
-        for one in _meanings(found)
+        for one in _embedded_addresses(found)
     )
 
 
@@ -256,7 +256,7 @@ def is_allowed(host: str, networks: Iterable[str]) -> bool:
     if found is None:
         return False
     named = [ipaddress.ip_network(network, strict=False) for network in networks]
-    return all(any(one in network for network in named) for one in _meanings(found))
+    return all(any(one in network for network in named) for one in _embedded_addresses(found))
 
 
 def _parse(host: str) -> Address | None:
@@ -266,7 +266,7 @@ def _parse(host: str) -> Address | None:
         return None
 
 
-def _meanings(address: Address) -> Iterator[Address]:
+def _embedded_addresses(address: Address) -> Iterator[Address]:
     """Yield the addresses that a connection reaches: an IPv6 address may contain IPv4 addresses."""
     if address.version == 4:
         yield address

@@ -19,7 +19,7 @@ import traceback
 from contextlib import suppress
 from typing import Any, Literal, TextIO, TypedDict
 
-from daskscope_service.notifications.addresses import is_allowed, is_public, opened, wrong_with
+from daskscope_service.notifications.addresses import is_allowed, is_public, opened, why_invalid
 
 #: The most memory of the process in bytes, the host's answer included. A usual message takes a
 #: third of it. Twelve such processes may run at once.
@@ -114,7 +114,7 @@ def deliver(message: Message) -> Attempt:
     signal.setitimer(signal.ITIMER_REAL, message["seconds"])
     guard = _Guard(message["networks"])
     sys.addaudithook(guard)
-    target = opened(message["address"]) if wrong_with(message["address"]) is None else None
+    target = opened(message["address"]) if why_invalid(message["address"]) is None else None
     if target is not None:
         sent = target.notify(body=message["text"], title=message["title"], body_format="text")
         outcome["result"] = "sent" if sent else "not sent"

@@ -48,7 +48,9 @@ _OF_SILENT = [cluster.c[name] for name in ("id", "name", "user", *OF_VERDICT)]
 _AT_ONCE = 500
 
 
-def find(engine: Engine, workspace: str, silent_after: float, *, listens: bool) -> None:
+def store_new_notices(
+    engine: Engine, workspace: str, silent_after: float, *, listens: bool
+) -> None:
     """Store a notice for each new event in ``workspace``; do not change notices that exist.
 
     ``listens``: the service has run long enough to know which clusters are silent.

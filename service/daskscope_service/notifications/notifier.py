@@ -27,7 +27,7 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notice, workspace
 from daskscope_service.db.schema import notification_target as table
-from daskscope_service.notifications.due_notices import find
+from daskscope_service.notifications.due_notices import store_new_notices
 from daskscope_service.notifications.sending import SECONDS, NotSent, Sender
 from daskscope_service.notifications.wording import MOST_LINES, message
 from daskscope_service.periodic import in_each
@@ -93,16 +93,16 @@ class Notifier:
         with self._engine.connect() as connection:
             query = select_in(name, table, table.c.id, table.c.next_at, table.c.failure)
             targets = connection.execute(query).all()
-        find(self._engine, name, self._silent_after, listens=listens)
+        store_new_notices(self._engine, name, self._silent_after, listens=listens)
         due = [one for one in targets if one.next_at <= time.time()]
         for failed, turns in enumerate(self._turns):
             ones = [one for one in due if (one.failure is not None) == bool(failed)]
             if ones:
-                turn = turns.take(name, partial(self._tell_all, name, ones))
+                turn = turns.take(name, partial(self._send_to_all, name, ones))
                 begun.extend([turn] if turn is not None else [])
         return 0
 
-    def _tell_all(self, name: str, targets: list[Row[Any]]) -> int:
+    def _send_to_all(self, name: str, targets: list[Row[Any]]) -> int:
         sent, until = 0, time.monotonic() + SECONDS
         for one in targets:
             try:
@@ -141,7 +141,7 @@ class _Turns:
             self._taken.discard(name)
 
 
-def prune(engine: Engine, ended: threading.Event | None = None) -> None:
+def delete_old_notices(engine: Engine, ended: threading.Event | None = None) -> None:
     """Delete notices that are older than :data:`KEPT`; stop early if ``ended`` is set."""
     with engine.connect() as connection:
         names = connection.execute(select(workspace.c.id)).scalars().all()

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 
 from daskscope_service.db.unreadable import Unreadable
-from daskscope_service.notifications.addresses import wrong_with
+from daskscope_service.notifications.addresses import why_invalid
 from daskscope_service.notifications.delivery import Attempt, Message
 
 #: The time limit of a message in seconds, whatever the host does; and how long its process may take
@@ -59,7 +59,7 @@ class Sender:
         """Send a message. Raises NotSent."""
         if isinstance(address, Unreadable):
             raise NotSent(f"the address is {address}")
-        wrong = wrong_with(address)
+        wrong = why_invalid(address)
         if wrong is not None:
             raise NotSent(unfit(wrong))
         outcome = self._deliver(
@@ -149,7 +149,7 @@ class Busy(Exception):
     """Another test of this workspace is running, or too many tests of others are."""
 
 
-class Trials:
+class TestMessages:
     """Sends test messages by ``sender``. At most ``most`` run at once: each blocks a request."""
 
     def __init__(self, sender: Sender, most: int) -> None:

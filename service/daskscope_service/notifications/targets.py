@@ -17,7 +17,7 @@ from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import notification_target as table
 from daskscope_service.db.unreadable import Unreadable
-from daskscope_service.notifications.addresses import FitAddress, scheme_of, wrong_with
+from daskscope_service.notifications.addresses import FitAddress, scheme_of, why_invalid
 from daskscope_service.notifications.sending import unfit
 from daskscope_service.notifications.wording import KINDS, Kind
 from daskscope_service.web.fields import Missing, Name, NameTaken, check
@@ -65,7 +65,7 @@ def list_targets(connection: Connection, workspace: str) -> list[Target]:
     for row in connection.execute(query.order_by(table.c.name)).mappings():
         values = {name: row[name] for name in _SHOWN}
         values["kinds"] = tuple(kind for kind in KINDS if kind in row["kinds"])
-        wrong = wrong_with(row["address"])
+        wrong = why_invalid(row["address"])
         if wrong is not None and not isinstance(row["address"], Unreadable):
             values["failure"] = unfit(wrong)  # an earlier version accepted the address
         found.append(Target(**values, service=scheme_of(row["address"])))

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from daskscope.one_line import one_line
 from daskscope.protocol import tasks_done
 from daskscope_service.insight.job_time import reached_time_limit
-from daskscope_service.insight.verdict import only_waited, waited_for_failed
+from daskscope_service.insight.verdict import erred_by_dependency, waited_for_failed
 from daskscope_service.insight.wording import duration, estimate, money, number, plural
 
 Kind = Literal[
@@ -38,7 +38,7 @@ def computation_failed(computation: Any, cluster: Any) -> str:
         status=computation.status,
     )
     who = f"A computation of {computation.user} on {cluster.name}"
-    if only_waited(computation.status, erred=computation.erred, blamed=computation.blamed):
+    if erred_by_dependency(computation.status, erred=computation.erred, blamed=computation.blamed):
         waited = waited_for_failed(computation.blamed, computation.tasks, computation.blames)
         return f"{who} ended unfinished after {duration(lasted)}: {waited}; {number(done)} done."
     return (

@@ -122,7 +122,7 @@ def threads(
                 after[_key(metric, line)] = line.values[0]
                 times.append(line.times[0])
     length = (max(times) - min(times)) / 1000 if before else 0.0
-    seconds = spent(before, after)
+    seconds = counter_growth(before, after)
     if not seconds or not _LEAST <= length / (until - since) <= _MOST:
         return None
     return Threads(seconds, length)
@@ -190,7 +190,7 @@ def _key(metric: names.Metric, line: SeriesLine) -> tuple[str, ...]:
     return (line.attributes.get(names.TASK_PREFIX, ""), line.attributes.get(activity, "other"))
 
 
-def spent(before: Totals, after: Totals) -> dict[str, float]:
+def counter_growth(before: Totals, after: Totals) -> dict[str, float]:
     """Return by how many seconds the totals of each activity grew.
 
     A total that is missing in ``before`` counts from 0. So does one that fell: it was reset.

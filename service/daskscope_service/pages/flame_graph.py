@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from daskscope_service.insight.flame import Call, Origin, address_of, origin_of
 from daskscope_service.insight.wording import duration, file_name, number
-from daskscope_service.web.template_filters import middle
+from daskscope_service.web.template_filters import shorten_middle
 
 ROW = 21
 #: How many calls are drawn, the longest ones, and the least width of a call in per cent.
@@ -134,4 +134,4 @@ def _label(call: Call, width: float, pixels: int) -> str:
     place = f" · {file_name(call.file)}:{call.line}"
     if call.file and len(call.function) + len(place) <= most:
         return call.function + place
-    return middle(call.function, most)
+    return shorten_middle(call.function, most)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, number, percent
-from daskscope_service.web.template_filters import middle
+from daskscope_service.web.template_filters import shorten_middle
 
 #: The most boxes in a graph: with more, nobody could read it.
 MOST_NODES = 60
@@ -179,7 +179,7 @@ def _node(group: Item, x: float, y: float, height: float, whole: float) -> Node:
     share = f", {percent(seconds / whole)}" if whole else ""
     return Node(
         name=group["name"],
-        label=middle(group["prefix"], 22),
+        label=shorten_middle(group["prefix"], 22),
         notes=(
             f"{number(done)} / {number(tasks)} {word}",
             f"{duration(seconds)}{share}" if seconds else "no time measured",

@@ -22,10 +22,10 @@ from daskscope_service.queries.computations import list_computations
 from daskscope_service.queries.failures import list_exceptions
 from daskscope_service.queries.overview import (
     MOST_NOTICES,
-    clusters_in_question,
+    clusters_to_look_at,
+    count_incidents,
     running_clusters,
     seen_before,
-    went_wrong,
 )
 from daskscope_service.web.parameters import refuse_unknown
 
@@ -55,10 +55,10 @@ def overview() -> ResponseReturnValue:
         groups = list_exceptions(scope, Selection(since=yesterday, limit=MOST_GROUPS)).items
         fingerprints = [group.fingerprint for group in groups]
         known = seen_before(scope, fingerprints, yesterday)
-        counts, accidents = went_wrong(scope, yesterday, fingerprints)
+        counts, accidents = count_incidents(scope, yesterday, fingerprints)
         used = by_period(list_usage(scope, first, 2 * _WEEK, 1), 2 * _WEEK)
         last = list_computations(scope, Selection(limit=MOST_SHOWN)).items
-        looks = concerns(clusters_in_question(scope), now)
+        looks = concerns(clusters_to_look_at(scope), now)
         costs = causes_by_cost(scope, now - _WEEK * _DAY)
     silent = sum(one.reasons[0].word == "silent" for one in looks)
     week, before = total(used[_WEEK:]), total(used[:_WEEK])

@@ -14,7 +14,7 @@ from daskscope_service.db.scope import Item, Scope, Selection
 from daskscope_service.insight.findings.evidence import (
     ClusterState,
     Evidence,
-    Failed,
+    FailureGroup,
     Group,
     Holder,
     Loss,
@@ -24,7 +24,7 @@ from daskscope_service.insight.findings.evidence import (
     Slower,
 )
 from daskscope_service.insight.flame import lines_of, merge, waits
-from daskscope_service.insight.jobs.differences import of_runs
+from daskscope_service.insight.jobs.differences import changes_in_words
 from daskscope_service.insight.progress import done_of
 from daskscope_service.insight.verdict import (
     cluster_seconds,
@@ -67,9 +67,9 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
     interval = float(cluster["interval"])
     since, until = run.started_at, run.ended_at
     alone = _alone(scope, run, cluster_id)
-    found = meanwhile.around(store, scope, cluster_id, since, until, interval)
+    found = meanwhile.series_around(store, scope, cluster_id, since, until, interval)
     profiled = _profiled(scope, run, cluster_id)
-    then = meanwhile.during(run, found, cluster, interval, alone, profiled)
+    then = meanwhile.meanwhile_of_run(run, found, cluster, interval, alone, profiled)
     return Evidence(
         cluster=_state(cluster, scope, found),
         meanwhile=replace(then, collisions=_collisions(scope, run, cluster_id)),
@@ -123,7 +123,7 @@ def of_cluster(
         losses=_losses(scope, cluster_id, None, None),
         interval=interval,
         loops=None if brief else sequences.loops(scope, cluster_id),
-        coming=None if brief else sequences.coming(scope, cluster_id),
+        coming=None if brief else sequences.worker_churn(scope, cluster_id),
         waited=_waited(scope, cluster),
         thresholds=thresholds_of(scope.connection, scope.workspace),
     )
@@ -237,7 +237,7 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
             scope, [first, (before, change["run_before"])]
         )}  # fmt: skip
         if len(some) == 2:
-            candidates = of_runs(some[before, change["run_before"]], some[first])
+            candidates = changes_in_words(some[before, change["run_before"]], some[first])
     return Slower(
         before=change["before"],
         after=change["after"],
@@ -249,17 +249,17 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
     )
 
 
-def _failures(scope: Scope, *, cluster: str, computation: str) -> list[Failed]:
+def _failures(scope: Scope, *, cluster: str, computation: str) -> list[FailureGroup]:
     table = schema.failure
-    query = scope.select(table, *_columns(table, Failed)).where(
+    query = scope.select(table, *_columns(table, FailureGroup)).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
     rows, _ = scope.first_items(query.order_by(table.c.fingerprint), MOST_FAILURES)
     return list(map(_failed, rows))
 
 
-def _failed(row: Item) -> Failed:
-    return Failed(**_same(Failed, row))  # a message that cannot be decrypted is None
+def _failed(row: Item) -> FailureGroup:
+    return FailureGroup(**_same(FailureGroup, row))  # a message that cannot be decrypted is None
 
 
 def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
@@ -280,14 +280,14 @@ def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
     return sum(_COLLISION in (row["body"] or "") for row in rows)
 
 
-def _cause(scope: Scope, run: Run, cluster_id: str) -> Failed | None:
+def _cause(scope: Scope, run: Run, cluster_id: str) -> FailureGroup | None:
     """Return the failure in another computation because of which tasks of ``run`` never ran."""
     blamed = [id for id in run.blames if id != run.id]
     if not blamed:
         return None
     table = schema.failure
     query = (
-        scope.select(table, *_columns(table, Failed))
+        scope.select(table, *_columns(table, FailureGroup))
         .where(table.c.cluster == cluster_id, table.c.computation.in_(blamed))
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
     )

@@ -14,7 +14,7 @@ from sqlalchemy import and_, func, tuple_
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import computation, finding, job
 from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page
-from daskscope_service.insight.jobs.differences import of_runs
+from daskscope_service.insight.jobs.differences import changes_in_words
 from daskscope_service.insight.jobs.receipt import receipt_of, sides
 from daskscope_service.insight.jobs.summary import Summary, has_passed, summed_up
 from daskscope_service.insight.views import JobDetail, JobRun, JobView
@@ -89,7 +89,7 @@ def one_job(scope: Scope, id: str) -> JobDetail:
         for one in summary.changes
     ]
     differ: list[list[str]] = [[]] if runs else []
-    differ += [of_runs(before, after) for before, after in pairwise(runs)]
+    differ += [changes_in_words(before, after) for before, after in pairwise(runs)]
     first = {(one.cluster, one.computation) for one in summary.changes}
     run_list = [
         {

@@ -62,7 +62,7 @@ class Profiled:
     waiting: float | None = None
 
 
-def around(
+def series_around(
     store: SeriesStore, scope: Scope, cluster_id: str, since: float, until: float, interval: float
 ) -> Series:
     """Return the series of a period: gauges over all of it, counters at its start and its end."""
@@ -157,7 +157,7 @@ _ATTRIBUTES = {
 }
 
 
-def during(
+def meanwhile_of_run(
     run: Run,
     found: Series,
     cluster: Item,

@@ -78,7 +78,7 @@ def running_clusters(scope: Scope, limit: int) -> tuple[Item, list[JudgedCluster
     return counts, [JudgedCluster.of(row) for row in judged(scope, newest)]
 
 
-def clusters_in_question(scope: Scope) -> list[ClusterInQuestion]:
+def clusters_to_look_at(scope: Scope) -> list[ClusterInQuestion]:
     """Return the clusters that :mod:`daskscope_service.insight.attention` may draw attention to."""
     lost = _newest(scope, scope.now - LOST_WITHIN, notice.c.kind == _LOST)
     losses = {
@@ -156,7 +156,7 @@ def _seen(dialect: Dialect) -> Lookup:
     return Lookup(dialect, select(*looks))
 
 
-def went_wrong(
+def count_incidents(
     scope: Scope, since: float, fingerprints: Sequence[str]
 ) -> tuple[dict[str, int], list[Item]]:
     """Return how many computations failed and workers were lost since ``since``, and the accidents.

@@ -10,7 +10,7 @@ from daskscope.names import LOSS_CLOSED, LOSS_RETIRED, LOSS_TERMINATED
 from daskscope_service.db import schema
 from daskscope_service.db.last_entry import last_entry
 from daskscope_service.db.scope import Item, Scope
-from daskscope_service.insight.findings.evidence import Coming, Loop
+from daskscope_service.insight.findings.evidence import Loop, WorkerChurn
 from daskscope_service.insight.wording import file_name
 
 #: The most computations, and the most workers, that are read: the newest.
@@ -74,7 +74,7 @@ def _ended(row: Item) -> float:
     return float(_end(row))
 
 
-def coming(scope: Scope, cluster_id: str) -> Coming:
+def worker_churn(scope: Scope, cluster_id: str) -> WorkerChurn:
     """Return counts and times of the workers that left on request before the last worker came."""
     table = schema.worker_loss
     query = (
@@ -89,6 +89,6 @@ def coming(scope: Scope, cluster_id: str) -> Coming:
     # Workers that left later left because the cluster or the work ended.
     left = [(at, lifetime) for at, lifetime in rows if at < last_came]
     if not left:
-        return Coming(0, 0.0, 0.0)
+        return WorkerChurn(0, 0.0, 0.0)
     began = min(at - lifetime for at, lifetime in left)
-    return Coming(len(left), median(lifetime for _, lifetime in left), last_came - began)
+    return WorkerChurn(len(left), median(lifetime for _, lifetime in left), last_came - began)

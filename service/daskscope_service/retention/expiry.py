@@ -35,7 +35,9 @@ _DAY = 86_400.0
 _WIDTHS = {"series-full": 5 * 60_000, "series-5min": 60 * 60_000}
 
 
-def age(engine: Engine, workspace: str, now: float, pace: Throttle) -> Iterator[Removed]:
+def remove_old_data(
+    engine: Engine, workspace: str, now: float, pace: Throttle
+) -> Iterator[Removed]:
     """Remove the data of ``workspace`` that is too old at ``now``, in seconds since the epoch."""
     before = {
         kind: now - days * _DAY

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from daskscope_service.db.clock import Jumps
 from daskscope_service.db.space import give_back, unused_pages
 from daskscope_service.periodic import Lease, PeriodicTask, SomeFailed, Stopped, in_each
-from daskscope_service.retention.expiry import age, workspaces
+from daskscope_service.retention.expiry import remove_old_data, workspaces
 from daskscope_service.retention.throttle import Removed, Throttle
 from daskscope_service.service_metrics import ServiceMetrics
 
@@ -63,7 +63,7 @@ def run_round(
     removed: Counter[str] = Counter()
 
     def remove(workspace: str) -> int:
-        for step in pace.run(age(engine, workspace, time.time(), pace)):
+        for step in pace.run(remove_old_data(engine, workspace, time.time(), pace)):
             removed[step.table] += step.rows
             on_step(workspace, step)
             if not lease.renew():

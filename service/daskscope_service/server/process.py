@@ -77,7 +77,7 @@ def serve(settings: Settings) -> None:
     )
     if settings.tls_cert is not None:
         server.on_startup(functools.partial(_renew_certificates, server, settings))
-    server.main_loop_interrupt = _Wakeup(server)
+    server.main_loop_interrupt = _Wakeup(server)  # type: ignore[assignment]
     server.serve(target_loader=functools.partial(_load, settings), wrap_loader=False)
 
 

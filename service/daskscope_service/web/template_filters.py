@@ -74,7 +74,7 @@ def ago(time: float, now: float) -> str:
     return f"{seconds:.0f} s ago"
 
 
-def middle(text: str, most: int = 36) -> str:
+def shorten_middle(text: str, most: int = 36) -> str:
     """Return ``text``, its middle cut to ``most`` characters in all: ids differ at their ends."""
     if len(text) <= most:
         return text
@@ -99,7 +99,7 @@ def address(**changes: object) -> str:
     return request.path + (f"?{urlencode(kept)}" if kept else "")
 
 
-def listed(path: str, **changes: object) -> str:
+def whole_list_address(path: str, **changes: object) -> str:
     """Return the address of ``path`` with this page's filters, for the whole list."""
     dropped: dict[str, object] = {"cursor": None, "limit": None}
     return path + address(**dropped | changes).removeprefix(request.path)
@@ -114,13 +114,13 @@ def install(blueprint: Blueprint) -> None:
     """Make the filters available to all templates of the app that registers ``blueprint``."""
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, estimate, percent, plural),
-        *(iso, entered, exact, day, ago, middle, breakable, own_frames),
+        *(iso, entered, exact, day, ago, shorten_middle, breakable, own_frames),
         *(in_words, saving_in_words, reached_time_limit),
     )
     for function in functions:
         blueprint.add_app_template_filter(function)
     blueprint.add_app_template_global(asset)
     blueprint.add_app_template_global(address)
-    blueprint.add_app_template_global(listed)
+    blueprint.add_app_template_global(whole_list_address)
     blueprint.add_app_template_global(against)
     blueprint.add_app_template_global(in_currencies)

@@ -73,7 +73,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailureGroup:
     """Equal exceptions of one ``computation``.
 
     ``message`` is that of the first one, None if it was not sent.
@@ -127,7 +127,7 @@ class Run:
     seconds: Mapping[str, float]
     graph_bytes: int | None
     groups: Sequence[Group] = ()
-    failures: Sequence[Failed] = ()
+    failures: Sequence[FailureGroup] = ()
     workers: int | None = None
     shares: Sequence[Share] = ()
     blamed: int = 0
@@ -193,7 +193,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class WorkerChurn:
     """Workers that were asked to leave before others came.
 
     ``workers`` is their number, and ``lifetime`` the median of how long each was there, in seconds.
@@ -341,10 +341,10 @@ class Evidence:
     meanwhile: Meanwhile
     run: Run | None = None
     losses: Sequence[Loss] = ()
-    cause: Failed | None = None
+    cause: FailureGroup | None = None
     interval: float = 10.0
     loops: Sequence[Loop] | None = None
-    coming: Coming | None = None
+    coming: WorkerChurn | None = None
     slower: Slower | None = None
     waited: Run | None = None
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)

@@ -12,9 +12,9 @@ from daskscope_service.insight.findings.finding import (
     Measure,
     Outcome,
 )
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
-from daskscope_service.insight.findings.savings import of_the_run, sooner
-from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
+from daskscope_service.insight.findings.savings import of_the_run, time_saving
+from daskscope_service.insight.verdict import held_by_in_words
 from daskscope_service.insight.wording import duration, number, plural, size
 
 #: Seconds after the end of a computation in which the scheduler may notice its worker losses.
@@ -41,7 +41,7 @@ def silent(evidence: Evidence) -> Outcome:
     cluster = evidence.cluster
     if evidence.run is not None or cluster.status != "lost":
         return None
-    kept = kept_for(cluster.held_by)
+    kept = held_by_in_words(cluster.held_by)
     had = f" with {plural(cluster.workers, 'worker')}" if cluster.workers else ""
     doing = f"; it last reported {kept}" if kept else "; it had no work when it was last heard"
     return Finding(
@@ -265,7 +265,7 @@ def retries(evidence: Evidence) -> Outcome:
     link = None if worst is None else f"failure-{worst.fingerprint}"
     return Finding(
         rule="retries",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"{number(run.retried)} of {plural(runs, 'run')} failed{kind} and "
         f"{'was' if run.retried == 1 else 'were'} run again",
         evidence=(
@@ -279,7 +279,7 @@ def retries(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=sooner(evidence, lost, "failed runs × mean compute seconds"),
+        saving=time_saving(evidence, lost, "failed runs × mean compute seconds"),
         confidence="high" if worst is not None else "medium",
     )
 
@@ -294,7 +294,7 @@ def recomputed(evidence: Evidence) -> Outcome:
     Example: 1,240 results were lost with 6 workers and computed again.
     """
     run = evidence.run
-    if run is None or run.status == "running" or not has_performance(evidence):
+    if run is None or run.status == "running" or not is_worth_profiling(evidence):
         return None
     again = run.completed - run.done
     gone = [
@@ -307,7 +307,7 @@ def recomputed(evidence: Evidence) -> Outcome:
     lost = run.compute * again / run.completed
     return Finding(
         rule="recomputed",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"{plural(again, 'result')} {'was' if again == 1 else 'were'} lost with "
         f"{plural(len(gone), 'worker')} and computed again",
         evidence=(
@@ -317,7 +317,7 @@ def recomputed(evidence: Evidence) -> Outcome:
         actions=(Action("Run the workers where they stay, or write results that took long."),),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=sooner(evidence, lost, "runs again × mean compute seconds"),
+        saving=time_saving(evidence, lost, "runs again × mean compute seconds"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome, Saving
-from daskscope_service.insight.findings.mass import share_of, weighed
+from daskscope_service.insight.findings.mass import severity_of, share_of
 from daskscope_service.insight.jobs.summary import longer
 from daskscope_service.insight.wording import duration, plural
 
@@ -48,7 +48,7 @@ def slower_than_before(evidence: Evidence) -> Outcome:
         measures.append(Measure("probability by chance", slower.chance, "1"))
     return Finding(
         rule="slower-than-before",
-        severity=weighed(evidence, lost * (threads or 1.0), evidence.capacity),
+        severity=severity_of(evidence, lost * (threads or 1.0), evidence.capacity),
         clause=f"it takes {longer(slower.after / slower.before - 1)} before: "
         f"{duration(slower.after)} instead of {duration(slower.before)}, for the last "
         f"{plural(slower.runs_after, 'passed run')}{changed}",

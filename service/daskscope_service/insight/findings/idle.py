@@ -5,7 +5,7 @@ from __future__ import annotations
 from daskscope_service.insight.findings.evidence import ClusterState, Evidence, Holder
 from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome
 from daskscope_service.insight.findings.savings import in_money
-from daskscope_service.insight.verdict import kept_for
+from daskscope_service.insight.verdict import held_by_in_words
 from daskscope_service.insight.wording import duration, money, plural, size
 
 #: The most clients that a sentence names.
@@ -34,7 +34,7 @@ def _now(evidence: Evidence) -> Outcome:
     idle = cluster.idle_seconds
     if idle is None or idle < limits["idle.seconds"]:
         return None
-    held = kept_for(cluster.held_by)
+    held = held_by_in_words(cluster.held_by)
     spent = _spent(evidence)
     return Finding(
         rule="idle-cluster",
@@ -57,7 +57,7 @@ def _then(evidence: Evidence) -> Outcome:
     if idle < limits["idle.seconds"] or idle < limits["idle.share"] * cluster.duration:
         return None
     clients = round(meanwhile.most_clients or 0)
-    kept = kept_for(cluster.last_held_by or cluster.held_by) or (
+    kept = held_by_in_words(cluster.last_held_by or cluster.held_by) or (
         f"{plural(clients, 'client')} connected" if clients else ""
     )
     held = f", with {kept}{_who(cluster)}" if kept else ""

@@ -6,7 +6,7 @@ from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Severity
 
 
-def weighed(
+def severity_of(
     evidence: Evidence, seconds: float, whole: float | None, *, signal: Severity = "warning"
 ) -> Severity:
     """Return ``signal`` as the severity of a finding, or "notice" if little time was lost.
@@ -19,7 +19,7 @@ def weighed(
     return signal if seconds >= least else "notice"
 
 
-def has_performance(evidence: Evidence) -> bool:
+def is_worth_profiling(evidence: Evidence) -> bool:
     """Return whether to look for what made a computation slow.
 
     Do not if it was short, or ended badly before half of its tasks were done: then its end is what

@@ -13,8 +13,8 @@ from daskscope_service.insight.findings.finding import (
     Outcome,
     Saving,
 )
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
-from daskscope_service.insight.findings.savings import sooner
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
+from daskscope_service.insight.findings.savings import time_saving
 from daskscope_service.insight.wording import duration, money, percent, size
 
 
@@ -34,7 +34,7 @@ def spilling(evidence: Evidence) -> Outcome:
     612 MiB were read back.
     """
     run, meanwhile = evidence.run, evidence.meanwhile
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     written, read = (
         (meanwhile.spilled, meanwhile.unspilled)
@@ -61,7 +61,7 @@ def spilling(evidence: Evidence) -> Outcome:
     of = f" of {size(returned)}" if returned > written else ""
     return Finding(
         rule="spilling",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"its results did not fit into memory: {size(written)}{of} were written to disk, "
         f"and {size(read)} were read back",
         evidence=(
@@ -75,7 +75,7 @@ def spilling(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=sooner(evidence, lost, "time of reading and writing"),
+        saving=time_saving(evidence, lost, "time of reading and writing"),
     )
 
 
@@ -100,7 +100,7 @@ def paused(evidence: Evidence) -> Outcome:
 
     Example: workers were paused for 18 % of the time, above 80 % of their memory.
     """
-    if not has_performance(evidence):
+    if not is_worth_profiling(evidence):
         return None
     activities, is_whole = evidence.meanwhile.activities, evidence.meanwhile.whole
     if evidence.run is not None and evidence.run.thread_seconds:
@@ -113,7 +113,7 @@ def paused(evidence: Evidence) -> Outcome:
         return None
     return Finding(
         rule="paused",
-        severity=weighed(evidence, lost, whole),
+        severity=severity_of(evidence, lost, whole),
         clause=f"workers were paused for {percent(lost / whole)} of the time, "
         "above 80 % of their memory",
         evidence=(
@@ -123,7 +123,7 @@ def paused(evidence: Evidence) -> Outcome:
         actions=(Action("Use smaller chunks, fewer threads in a worker, or more memory."),),
         seconds=lost,
         share=lost / whole,
-        saving=sooner(evidence, lost, "paused thread time"),
+        saving=time_saving(evidence, lost, "paused thread time"),
     )
 
 
@@ -202,7 +202,7 @@ def too_many_threads(evidence: Evidence) -> Outcome:
     has 410 MiB: not three fit.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     if run.largest_output is None:
         return NotMeasured("the size of the largest result")

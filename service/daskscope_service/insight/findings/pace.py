@@ -13,7 +13,7 @@ from daskscope_service.insight.findings.finding import (
     Outcome,
     Saving,
 )
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
 from daskscope_service.insight.findings.savings import in_money
 from daskscope_service.insight.wording import duration, number, percent, plural
 
@@ -37,7 +37,7 @@ def scheduler_bound(evidence: Evidence) -> Outcome:
     31 % of the time: more workers will not help.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     runs = run.completed + run.erred
     rate = runs / run.duration
@@ -60,7 +60,7 @@ def scheduler_bound(evidence: Evidence) -> Outcome:
     enough = ceil(run.compute / run.duration)
     return Finding(
         rule="scheduler-bound",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"its scheduler used {used:.2f} of a core for {number(round(rate))} tasks a second, "
         f"and threads computed for {percent(share)} of the time: more workers will not help",
         evidence=(
@@ -97,7 +97,7 @@ def slow_start(evidence: Evidence) -> Outcome:
     Example: it began with 2 of 40 workers, and 9 min passed until 32 were there.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
-    if run is None or not has_performance(evidence) or run.status == "running":
+    if run is None or not is_worth_profiling(evidence) or run.status == "running":
         return None
     if run.duration < limits["slow-start.seconds"]:
         return None
@@ -172,7 +172,7 @@ def stuck(evidence: Evidence) -> Outcome:
     lost = still * (evidence.threads or 1)
     return Finding(
         rule="stuck",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"nothing has ended for {duration(still)}: {plural(at_work, 'task')} "
         f"{'runs' if at_work == 1 else 'run'} on workers that use {cores:.2f} of a core; the "
         f"longest so far took {duration(longest)}",
@@ -222,7 +222,7 @@ def compute_loop(evidence: Evidence) -> Outcome:
     threads = worst.thread_seconds / worst.seconds
     return Finding(
         rule="compute-loop",
-        severity=weighed(evidence, lost, evidence.cluster.thread_seconds),
+        severity=severity_of(evidence, lost, evidence.cluster.thread_seconds),
         clause=f"{plural(worst.times, 'computation')} came one after another from {worst.line}; "
         f"threads had nothing to do for {percent(idle)} of the {duration(worst.seconds)} that "
         "they took together",

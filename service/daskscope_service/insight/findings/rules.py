@@ -26,7 +26,7 @@ from daskscope_service.insight.findings import (
 )
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Finding, Muted, NotMeasured, Outcome
-from daskscope_service.insight.findings.savings import priced
+from daskscope_service.insight.findings.savings import with_money
 from daskscope_service.insight.wording import percent
 
 _BEYOND = NotMeasured("finite numbers: a value was too large to compute with")
@@ -193,7 +193,7 @@ def _priced(finding: Finding, evidence: Evidence) -> Finding:
     price, cost = evidence.price_per_thread_second, finding.cost
     if cost is None and price is not None and finding.seconds is not None:
         cost = price * finding.seconds
-    saving = None if finding.saving is None else priced(finding.saving, evidence)
+    saving = None if finding.saving is None else with_money(finding.saving, evidence)
     finding = replace(finding, cost=cost, saving=saving)
     if cost is None and (saving is None or saving.money is None):
         return finding

@@ -9,7 +9,7 @@ from daskscope_service.insight.findings.finding import SavedMoney, Saving
 from daskscope_service.insight.wording import money
 
 
-def sooner(evidence: Evidence, lost: float, formula: str) -> Saving | None:
+def time_saving(evidence: Evidence, lost: float, formula: str) -> Saving | None:
     """Return the saving of up to ``lost`` thread-seconds, divided among all threads.
 
     ``formula`` explains ``lost``. Return None if the number of threads is not known.
@@ -31,7 +31,7 @@ def of_the_run(evidence: Evidence) -> Saving | None:
     return in_money(evidence, cost, "cost of the whole run, of which nothing came")
 
 
-def priced(saving: Saving, evidence: Evidence) -> Saving:
+def with_money(saving: Saving, evidence: Evidence) -> Saving:
     """Return ``saving`` with its value in money, if there are prices.
 
     A computation that ends sooner saves the cost of the threads in that time, provided that the

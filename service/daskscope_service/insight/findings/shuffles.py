@@ -7,8 +7,8 @@ from collections import defaultdict
 
 from daskscope_service.insight.findings.evidence import Evidence
 from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
-from daskscope_service.insight.findings.savings import sooner
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
+from daskscope_service.insight.findings.savings import time_saving
 from daskscope_service.insight.wording import duration, percent
 
 #: The prefixes of tasks that rechunk arrays, and of tasks that shuffle tables.
@@ -33,7 +33,7 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
     Example: 58 % of its tasks' time went into moving data between chunks (rechunk-p2p): 41.2 s.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence) or run.status == "running":
+    if run is None or not is_worth_profiling(evidence) or run.status == "running":
         return None
     if run.duration < limits["shuffle.duration"]:
         return None
@@ -59,7 +59,7 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
     rechunks = any(_RECHUNKS.search(prefix) for prefix in by_prefix)
     return Finding(
         rule="shuffle-bound",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"{percent(moving / whole)} of its tasks' time went into moving data between "
         f"{'chunks' if rechunks else 'partitions'} ({worst}): {duration(moving)}",
         evidence=(
@@ -73,6 +73,6 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=sooner(evidence, lost, "time of tasks that move data"),
+        saving=time_saving(evidence, lost, "time of tasks that move data"),
         confidence="medium",
     )

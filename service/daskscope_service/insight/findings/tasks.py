@@ -13,8 +13,8 @@ from daskscope_service.insight.findings.finding import (
     Outcome,
     Saving,
 )
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
-from daskscope_service.insight.findings.savings import in_money, sooner
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
+from daskscope_service.insight.findings.savings import in_money, time_saving
 from daskscope_service.insight.wording import duration, number, percent, plural, size
 
 #: Seconds that Dask needs for a task, at least and at most, according to its documentation.
@@ -56,7 +56,7 @@ def large_graph(evidence: Evidence) -> Outcome:
         return None
     return Finding(
         rule="large-graph",
-        severity=weighed(evidence, on_its_way * (evidence.threads or 1), evidence.capacity),
+        severity=severity_of(evidence, on_its_way * (evidence.threads or 1), evidence.capacity),
         clause=f"its graph carries {size(run.graph_bytes)} for {plural(run.tasks, 'task')}, "
         f"{size(each)} each",
         evidence=(
@@ -84,7 +84,7 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
     1 % of the threads' time.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     runs = run.completed + run.erred
     if runs < limits["tiny-tasks.tasks"]:
@@ -107,7 +107,7 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
     fewer = runs - runs / together
     return Finding(
         rule="tiny-tasks",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"its {plural(runs, 'task')} took {_short(each)} each, and Dask needs up to 1 ms "
         f"for each: computing was {percent(share)} of the threads' time",
         evidence=(
@@ -155,7 +155,7 @@ def transfer_bound(evidence: Evidence) -> Outcome:
     Example: its tasks waited for data: transfers took 6.0 s and computing 2 ms; 773 MiB were sent.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     sent = run.seconds.get("transfer", 0.0)
     if sent <= run.compute:
@@ -173,7 +173,7 @@ def transfer_bound(evidence: Evidence) -> Outcome:
     bytes_sent = f"; {size(between)} were sent" if between else ""
     return Finding(
         rule="transfer-bound",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"its tasks waited for data: transfers took {duration(sent)} and computing "
         f"{duration(run.compute)}{bytes_sent}",
         evidence=(
@@ -186,7 +186,7 @@ def transfer_bound(evidence: Evidence) -> Outcome:
         ),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
-        saving=sooner(evidence, lost, "waiting for data"),
+        saving=time_saving(evidence, lost, "waiting for data"),
     )
 
 
@@ -204,7 +204,7 @@ def straggler(evidence: Evidence) -> Outcome:
     to do for 61 % of the time.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     if run.duration <= limits["straggler.duration"] or run.status == "running":
         return None
@@ -223,7 +223,7 @@ def straggler(evidence: Evidence) -> Outcome:
     named = "one" if few == 1 else number(few)
     return Finding(
         rule="straggler",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"{named} of {plural(group.completed, 'task')} of {group.prefix} took "
         f"{duration(longest)}{'' if few == 1 else ' at the longest'}, half of them up to "
         f"{duration(median)}; threads had nothing to do for {percent(idle)} of the time",
@@ -265,7 +265,7 @@ def too_few_tasks(evidence: Evidence) -> Outcome:
     Example: it had 2 tasks for 8 threads, which had nothing to do for 77 % of the time.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence) or run.status == "running":
+    if run is None or not is_worth_profiling(evidence) or run.status == "running":
         return None
     widest = max((group.tasks for group in run.groups), default=0)
     threads = evidence.threads
@@ -287,7 +287,7 @@ def too_few_tasks(evidence: Evidence) -> Outcome:
     parts = ceil(threads)
     return Finding(
         rule="too-few-tasks",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"it had {plural(run.tasks, 'task')} for {plural(round(threads), 'thread')}, which "
         f"had nothing to do for {percent(idle)} of the time",
         evidence=(
@@ -321,7 +321,7 @@ def serial_chain(evidence: Evidence) -> Outcome:
     do for 89 % of the time.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence) or run.status == "running":
+    if run is None or not is_worth_profiling(evidence) or run.status == "running":
         return None
     threads = evidence.threads
     if run.tasks < limits["serial.tasks"] or not threads or threads < 2:
@@ -341,7 +341,7 @@ def serial_chain(evidence: Evidence) -> Outcome:
     lost = idle * (evidence.capacity or 0.0)
     return Finding(
         rule="serial-chain",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"its {plural(run.tasks, 'task')} ran one after another, each needed the one "
         f"before: threads had nothing to do for {percent(idle)} of the time",
         evidence=(

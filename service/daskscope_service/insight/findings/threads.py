@@ -11,7 +11,7 @@ from daskscope_service.insight.findings.finding import (
     Outcome,
     Saving,
 )
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
 from daskscope_service.insight.findings.savings import in_money
 from daskscope_service.insight.wording import duration, percent, plural
 
@@ -30,7 +30,7 @@ def gil_bound(evidence: Evidence) -> Outcome:
     holds the GIL, at work.py:22.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
-    if run is None or not has_performance(evidence) or not run.completed:
+    if run is None or not is_worth_profiling(evidence) or not run.completed:
         return None
     if not evidence.threads or not meanwhile.workers:
         return NotMeasured("how many threads a worker had")
@@ -54,7 +54,7 @@ def gil_bound(evidence: Evidence) -> Outcome:
     at = f", at {meanwhile.line}" if meanwhile.line else ""
     return Finding(
         rule="gil-bound",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"the {each:.0f} threads of each worker ran one at a time "
         f"({meanwhile.worker_cpu:.2f} of a core was used): Python code holds the GIL{at}",
         evidence=(
@@ -96,7 +96,7 @@ def blocked_loop(evidence: Evidence) -> Outcome:
     Example: a worker did not answer for 1.2 s at a time: a task blocked its event loop.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence) or run.status == "running":
+    if run is None or not is_worth_profiling(evidence) or run.status == "running":
         return None
     took = run.loop_interval
     if took is None:
@@ -140,7 +140,7 @@ def waiting(evidence: Evidence) -> Outcome:
     Example: its tasks waited: of 40.0 s in threads 10 ms were on a CPU, at work.py:96.
     """
     run, meanwhile, limits = evidence.run, evidence.meanwhile, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     share = meanwhile.cpu_share
     if share is None:
@@ -156,7 +156,7 @@ def waiting(evidence: Evidence) -> Outcome:
     lost = run.compute * (1 - share)
     return Finding(
         rule="waiting",
-        severity=weighed(evidence, lost, evidence.capacity, signal="notice"),
+        severity=severity_of(evidence, lost, evidence.capacity, signal="notice"),
         clause=f"its tasks waited: of {duration(run.compute)} in threads "
         f"{duration(share * run.compute)} were on a CPU, at {meanwhile.line}",
         evidence=(
@@ -187,7 +187,7 @@ def unused_gpu(evidence: Evidence) -> Outcome:
     cluster, meanwhile, limits = evidence.cluster, evidence.meanwhile, evidence.thresholds
     if not cluster.gpu_workers:
         return None
-    if evidence.run is not None and (not has_performance(evidence) or not meanwhile.alone):
+    if evidence.run is not None and (not is_worth_profiling(evidence) or not meanwhile.alone):
         return None
     busy = meanwhile.busy_seconds
     if meanwhile.gpu_utilization is None or meanwhile.gpu_points < limits["gpu.points"]:
@@ -207,7 +207,7 @@ def unused_gpu(evidence: Evidence) -> Outcome:
     cost = None if not price else price * cluster.gpu_workers * lost_for / 3600
     return Finding(
         rule="unused-gpu",
-        severity=weighed(evidence, busy, whole),
+        severity=severity_of(evidence, busy, whole),
         clause=f"{plural(cluster.gpu_workers, 'worker')} "
         f"{'has a GPU, which was' if cluster.gpu_workers == 1 else 'have GPUs, which were'} used "
         f"for at most {percent(meanwhile.gpu_utilization)} while tasks ran for {duration(busy)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from daskscope_service.insight.findings.evidence import Evidence, Failed
+from daskscope_service.insight.findings.evidence import Evidence, FailureGroup
 from daskscope_service.insight.findings.finding import (
     Action,
     Finding,
@@ -76,7 +76,7 @@ def version_mismatch(evidence: Evidence) -> Outcome:
     )
 
 
-def _named(failed: Failed, names: Sequence[str]) -> list[str] | None:
+def _named(failed: FailureGroup, names: Sequence[str]) -> list[str] | None:
     """Return those of ``names``, packages that differ, that ``failed`` is about.
 
     Return None if the message of the exception is not known.

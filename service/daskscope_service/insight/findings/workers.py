@@ -11,7 +11,7 @@ from daskscope_service.insight.findings.finding import (
     Outcome,
     Saving,
 )
-from daskscope_service.insight.findings.mass import has_performance, share_of, weighed
+from daskscope_service.insight.findings.mass import is_worth_profiling, severity_of, share_of
 from daskscope_service.insight.wording import duration, number, percent, plural
 
 
@@ -32,7 +32,7 @@ def slow_worker(evidence: Evidence) -> Outcome:
     152 ms on average.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     if run.workers is None:
         return NotMeasured("what each worker did for it")
@@ -58,7 +58,7 @@ def slow_worker(evidence: Evidence) -> Outcome:
         others = f"; {plural(len(slow) - 1, 'other worker')} {were} slow, too"
     return Finding(
         rule="slow-worker",
-        severity=weighed(evidence, lost, evidence.capacity),
+        severity=severity_of(evidence, lost, evidence.capacity),
         clause=f"its {plural(worst.runs, 'task')} on worker {worst.worker} took "
         f"{duration(worst.seconds / worst.runs)} each; tasks like them took "
         f"{duration(worst.usual_seconds / worst.runs)} on average{others}",
@@ -95,7 +95,7 @@ def warm_up(evidence: Evidence) -> Outcome:
     34 % of the threads' time went into first runs.
     """
     run, limits = evidence.run, evidence.thresholds
-    if run is None or not has_performance(evidence):
+    if run is None or not is_worth_profiling(evidence):
         return None
     if run.workers is None:
         return NotMeasured("which runs were the first on their workers")
@@ -114,7 +114,7 @@ def warm_up(evidence: Evidence) -> Outcome:
     later = (seconds - of_group) / runs
     return Finding(
         rule="warm-up",
-        severity=weighed(evidence, lost, evidence.capacity, signal="notice"),
+        severity=severity_of(evidence, lost, evidence.capacity, signal="notice"),
         clause=f"the first {plural(runs, 'task')} of {group.prefix}, one on each worker, took "
         f"{duration(seconds / runs)} each, later ones {duration(later)}: "
         f"{percent(lost / evidence.capacity)} of the threads' time went into first runs",

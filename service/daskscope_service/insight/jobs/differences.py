@@ -70,7 +70,7 @@ def code_changed(before: Readable, after: Readable) -> bool:
     return bool(one and other and None not in one + other and one != other)
 
 
-def of_runs(before: Readable, after: Readable) -> list[str]:
+def changes_in_words(before: Readable, after: Readable) -> list[str]:
     """Return in words how a run's versions and code differ from those of the run before."""
     found = [one.words for one in versions(before["on"], after["on"])]
     if code_changed(before, after):
