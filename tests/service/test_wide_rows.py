@@ -28,9 +28,9 @@ from tests.service.beats import make_beat, make_cluster, make_code, make_computa
 
 NOW = time.time()
 Keep = Callable[[Heartbeat], object]
-#: Runs, which have 0.7 megabytes each, and what reading them may take. Eight are read at once.
-RUNS, MOST = 48, 14_000_000
-WIDE = "\N{GRINNING FACE}" * 900
+#: Runs, which have 1.1 megabytes each, and what reading them may take. Eight are read at once.
+RUNS, MOST = 48, 22_000_000
+WIDE = "\N{GRINNING FACE}" * 1_400
 FRAMES = tuple(CodeFrame(f"{n}{WIDE}", 1) for n in range(100))
 SHARES = tuple(WorkerShare(f"{n}{WIDE}", 5, 7.5, 0.76, 1.6) for n in range(100))
 
