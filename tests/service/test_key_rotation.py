@@ -100,7 +100,7 @@ def test_a_key_is_replaced_while_the_service_runs(service: ServiceProcess) -> No
 def test_a_rotation_that_was_killed_goes_on_where_it_is_run_again(service: ServiceProcess) -> None:
     secrets, token = Secrets(), service.token()
     secrets.send(service, token)
-    fill(service.engine, 1500)
+    fill(service.engine, 3000)
     (old,) = marks(service.engine)
     killed = ForkedProcess(["keys", "rotate", *service.database_options], os.environ)
     try:
@@ -112,7 +112,7 @@ def test_a_rotation_that_was_killed_goes_on_where_it_is_run_again(service: Servi
         killed.communicate(PATIENCE)
     assert marks(service.engine)[old] > 0
     assert secrets.told_by(service, token) == ALL
-    assert len(tracebacks(service.engine)) == 1500
+    assert len(tracebacks(service.engine)) == 3000
     service.stop()
     service.start()
     assert secrets.told_by(service, token) == ALL
@@ -121,7 +121,7 @@ def test_a_rotation_that_was_killed_goes_on_where_it_is_run_again(service: Servi
 
     assert "an earlier run was interrupted" in done.stdout
     assert old not in marks(service.engine)
-    assert len(tracebacks(service.engine)) == 1500
+    assert len(tracebacks(service.engine)) == 3000
     assert "is not in use" not in daskscope("keys", "status", *service.database_options).stdout
 
 

@@ -8,7 +8,8 @@ register. If a run is interrupted, all values stay readable, and the next run co
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from sqlalchemy import (
     RowMapping,
     Table,
     and_,
+    bindparam,
     func,
     or_,
     select,
@@ -139,7 +141,7 @@ def renew(engine: Engine, key: CodeKey) -> Iterator[Progress]:
             began = time.monotonic()
             with writing(engine) as connection:
                 _still_in_use(connection, key)
-                unreadable = [why for row in rows for why in _renew(connection, key, values, row)]
+                unreadable = _renew(connection, key, values, rows)
             yield Progress(len(rows), unreadable)
             time.sleep(time.monotonic() - began)  # give services as much time as they had to wait
             last = tuple_(*(rows[-1][column.name] for column in values.primary))
@@ -193,23 +195,33 @@ def _all_values() -> Iterator[_Values]:
 
 
 def _renew(
-    connection: Connection, key: CodeKey, values: _Values, row: RowMapping
-) -> Iterator[Unreadable]:
-    new: dict[str, bytes] = {}
-    for column in values.columns:
-        before = row[column.name]
-        if before is None or before.startswith(mark(key)):
-            continue
-        value = unseal(keys_of(connection.dialect), before)
-        if isinstance(value, Unreadable):
-            yield value
-        else:
-            new[column.name] = seal(key, value)
-    if new:
-        # A service may have replaced the row since it was read, with the key in use: then leave it.
-        read = [*values.primary, *(values.table.c[name] for name in new)]
-        same = [column == row[column.name] for column in read]
-        connection.execute(update(values.table).where(*same).values(new))
+    connection: Connection, key: CodeKey, values: _Values, rows: Iterable[RowMapping]
+) -> list[Unreadable]:
+    unreadable = list[Unreadable]()
+    # By the columns that change, in rows of one statement.
+    changes = defaultdict[tuple[str, ...], list[dict[str, Any]]](list)
+    primary = [column.name for column in values.primary]
+    for row in rows:
+        new: dict[str, bytes] = {}
+        for column in values.columns:
+            before = row[column.name]
+            if before is None or before.startswith(mark(key)):
+                continue
+            value = unseal(keys_of(connection.dialect), before)
+            if isinstance(value, Unreadable):
+                unreadable.append(value)
+            else:
+                new[column.name] = seal(key, value)
+        if new:
+            read = {f"read_{name}": row[name] for name in (*primary, *new)}
+            changes[tuple(new)].append(read | {f"new_{name}": value for name, value in new.items()})
+    columns = values.table.c
+    for names, rows_of_them in changes.items():
+        # A service may have replaced a row since it was read, with the key in use: then leave it.
+        same = [columns[name] == bindparam(f"read_{name}") for name in (*primary, *names)]
+        sealed = {name: bindparam(f"new_{name}") for name in names}
+        connection.execute(update(values.table).where(*same).values(sealed), rows_of_them)
+    return unreadable
 
 
 def _still_in_use(connection: Connection, key: CodeKey) -> None:
