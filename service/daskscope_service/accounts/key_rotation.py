@@ -219,7 +219,7 @@ def _renew(
     for names, rows_of_them in changes.items():
         # A service may have replaced a row since it was read, with the key in use: then leave it.
         same = [columns[name] == bindparam(f"read_{name}") for name in (*primary, *names)]
-        sealed = {name: bindparam(f"new_{name}") for name in names}
+        sealed: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
         connection.execute(update(values.table).where(*same).values(sealed), rows_of_them)
     return unreadable
 
