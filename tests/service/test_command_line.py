@@ -30,9 +30,7 @@ def daskscope(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command. It has an interpreter of its own where that is what the test is about."""
     words = [*map(str, arguments)]
-    if words[:1] != ["serve"] and not any(
-        name.startswith(("PYTHON", "DASK_")) for name in environment
-    ):
+    if not any(name.startswith(("PYTHON", "DASK_")) for name in environment):
         return forked.run(words, os.environ | environment, input=input)
     return subprocess.run(
         [sys.executable, "-m", "daskscope_service.cli", *words],

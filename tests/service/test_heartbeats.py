@@ -511,7 +511,7 @@ def test_times_ahead_of_the_services_clock_are_those_of_tomorrow(
 def test_clusters_of_clocks_far_ahead_do_not_head_the_list(
     shared_service: ServiceProcess, token: str
 ) -> None:
-    ahead = [make_cluster(started_at=253_402_300_799.0) for _ in range(60)]
+    ahead = [make_cluster(started_at=253_402_300_799.0) for _ in range(12)]
     for cluster in ahead:
         assert post(shared_service.url, token, make_beat(cluster)).ok
     honest = make_cluster(started_at=time.time())
@@ -581,6 +581,7 @@ def test_an_oversized_beat_is_refused_and_the_answer_arrives(
     assert post(shared_service.url, token, zipped, Content_Encoding="gzip").status_code == 413
 
 
+@pytest.mark.sqlite
 def test_a_gzip_bomb_is_refused(shared_service: ServiceProcess, token: str) -> None:
     bomb = gzip.compress(b"\0" * (256 * 1024 * 1024), compresslevel=9)
     assert len(bomb) < MAX_BEAT_BYTES
@@ -589,6 +590,7 @@ def test_a_gzip_bomb_is_refused(shared_service: ServiceProcess, token: str) -> N
     assert "compressed or decompressed" in answer.json()["detail"]
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     ("body", "encoding", "status"),
     [
