@@ -6,6 +6,7 @@ are bounded.
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -18,24 +19,30 @@ from daskscope.slow_patterns import WINDOW
 
 SCRUBBED = "[scrubbed]"
 
-_NAME = re.compile(NAME)
-_STEM = re.compile(STEMS)
-_KINDS = tuple((kind.words, re.compile(kind.pattern)) for kind in KINDS)
 #: Characters before and after a name that are searched for its context.
 _BEFORE, _BEHIND = 200, 1_000
 
 
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern compiled, when a text needs it.
+
+    All of them take a seventh of a second, for which the import would stop a scheduler.
+    """
+    return re.compile(pattern)
+
+
 class _Named(NamedTuple):
-    pattern: re.Pattern[str]
-    before: re.Pattern[str] | None
+    pattern: str
+    before: str
     plain: bool
 
 
 def _named(within: str) -> tuple[_Named, ...]:
     return tuple(
         _Named(
-            re.compile(f"(?ix) {kind.pattern}"),
-            re.compile(rf"(?ix) {kind.before} \Z") if kind.before else None,
+            f"(?ix) {kind.pattern}",
+            rf"(?ix) {kind.before} \Z" if kind.before else "",
             kind.plain,
         )
         for kind in NAMED
@@ -106,8 +113,8 @@ def _without_named(text: str, kinds: tuple[_Named, ...]) -> str:
     parts: list[str] = []
     at = 0
     # Only this letter becomes two letters in lower case, which would shift all positions behind it.
-    for stem in _STEM.finditer(text.replace("\u0130", "i").lower()):
-        name = _NAME.match(text, stem.start()) if stem.start() >= at else None
+    for stem in _compiled(STEMS).finditer(text.replace("\u0130", "i").lower()):
+        name = _compiled(NAME).match(text, stem.start()) if stem.start() >= at else None
         found = None if name is None else _behind(name, text, kinds)
         if found is not None:
             parts += text[at : found.end("keep")], SCRUBBED
@@ -120,13 +127,14 @@ def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Mat
     for kind in kinds:
         if kind.plain and name["plain"] is None:
             continue
-        if kind.before is not None and not (
+        pattern = _compiled(kind.pattern)
+        if kind.before and not (
             # Bounded: otherwise all of the remaining text would be searched for each name.
-            kind.pattern.match(text, end, end + _BEHIND)
-            and kind.before.search(text, max(start - _BEFORE, 0), start)
+            pattern.match(text, end, end + _BEHIND)
+            and _compiled(kind.before).search(text, max(start - _BEFORE, 0), start)
         ):
             continue
-        found = kind.pattern.match(text, end)
+        found = pattern.match(text, end)
         if found is not None:
             return found
     return None
@@ -135,15 +143,15 @@ def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Mat
 def _without_known(text: str) -> str:
     """Return ``text`` without secrets that are recognized without a name."""
     lower = text.lower()
-    for words, pattern in _KINDS:
-        if not words or any(word in lower for word in words):
-            text = pattern.sub(rf"\g<keep>{SCRUBBED}", text)
+    for kind in KINDS:
+        if not kind.words or any(word in lower for word in kind.words):
+            text = _compiled(kind.pattern).sub(rf"\g<keep>{SCRUBBED}", text)
     return text
 
 
 def names_a_secret(name: str) -> bool:
     """Return whether the value of ``name`` is a secret."""
-    return _NAME.search(name[:1_000]) is not None
+    return _compiled(NAME).search(name[:1_000]) is not None
 
 
 def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
