@@ -125,7 +125,10 @@ _PASS = {"test_within", "test_ends", "test_block"}
 def _run(pytester: pytest.Pytester, *options: str) -> tuple[dict[str, str], str]:
     """Return what became of each test, and all that was printed."""
     done = pytester.runpytest_subprocess(
-        "-rA", "--strict-markers", "-p", "no:cacheprovider", *options, timeout=4 * START_PATIENCE
+        *("-rA", "--strict-markers", "-p", "no:cacheprovider"),
+        *("-p", "no:schemathesis", "-p", "no:anyio"),  # to import them takes seconds
+        *options,
+        timeout=4 * START_PATIENCE,
     )
     text = f"{done.stdout.str()}\n{done.stderr.str()}"
     found = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)", text, re.MULTILINE)
