@@ -16,6 +16,7 @@ from distributed import Client
 import daskscope
 from daskscope import names
 from daskscope.worker_logs import tap
+from tests import forked
 from tests.exporter import counted_preload
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
@@ -137,14 +138,12 @@ def test_a_copy_that_ends_waits_for_nothing_and_warns_of_nothing(
     recorder.misbehave = lambda path: 503 if path.startswith("/api/") else None
     path = tmp_path / "ends.py"
     path.write_text(ENDING)
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path), recorder.url, TOKEN],
-        env=os.environ
+    ended = forked.run(
+        [str(path), recorder.url, TOKEN],
+        os.environ
         | {"DASK_DASKSCOPE__SPOOL__DIRECTORY": str(tmp_path / "spool")}
         | counted_preload.beside(tmp_path / "differs"),
-        capture_output=True,
-        text=True,
-        check=True,
+        program="python",
     )
     assert ended.stdout == "ended with 3\n"
     assert "the spool" not in ended.stderr

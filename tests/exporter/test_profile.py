@@ -422,7 +422,9 @@ def test_a_worker_that_has_left_costs_nothing_and_is_not_told_of_as_left_out(
     on_both(client, nap, 0.5)
     window = ours.window(NOTHING, leaving=workers_of(cluster))
     assert window is not None
-    ours.read(replace(window, threads={"tcp://127.0.0.1:9": 1, **window.threads}))
+    # It is not asked for as long as whoever is there may take to answer.
+    with dask.config.set({"distributed.comm.timeouts.connect": "5s"}):
+        ours.read(replace(window, threads={"tcp://127.0.0.1:9": 1, **window.threads}))
 
     rows = ours.take()
     assert {row.workers for row in rows} <= {2}
