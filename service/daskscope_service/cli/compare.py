@@ -10,7 +10,6 @@ import click
 from daskscope.errors import DaskscopeError
 from daskscope.one_line import one_line
 from daskscope_service.cli.options import say
-from daskscope_service.insight.jobs.comparison import as_markdown
 
 #: How many parts are printed; the others are added up in one line.
 _MOST_PARTS = 8
@@ -39,6 +38,8 @@ def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
         click.echo(json.dumps(found, default=datetime.isoformat))
         return
     if markdown:
+        from daskscope_service.insight.jobs.comparison import as_markdown
+
         click.echo(as_markdown(found))
         return
     say(found["sentence"])

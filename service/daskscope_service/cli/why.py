@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskscope.errors import DaskscopeError
 from daskscope_service.cli.options import say
-from daskscope_service.insight.findings.finding import SavedMoney, Saving
-from daskscope_service.insight.findings.headline import saving_in_words
-from daskscope_service.insight.wording import estimate, money
+
+if TYPE_CHECKING:
+    from daskscope_service.insight.findings.finding import Saving
 
 
 @click.command("why")
@@ -28,6 +28,8 @@ def why(id: str, as_json: bool) -> None:
       daskscope why 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1
     """
     import daskscope.api
+    from daskscope_service.insight.findings.headline import saving_in_words
+    from daskscope_service.insight.wording import estimate, money
 
     try:
         found = daskscope.api.why(id)
@@ -63,6 +65,8 @@ def why(id: str, as_json: bool) -> None:
 
 
 def _saving(saving: Any) -> Saving:
+    from daskscope_service.insight.findings.finding import SavedMoney, Saving
+
     amount = saving["money"]
     return Saving(**saving | {"money": None if amount is None else SavedMoney(**amount)})
 
