@@ -9,6 +9,7 @@ with the exit code of its program, in the order in which they end.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -30,11 +31,19 @@ _at_last: list[Callable[[], None]] = []
 def main() -> None:
     """Fork for each request; the copy returns from here as its program ends."""
     atexit.register(at_last)  # before Dask's own, which closes what the program left open
-    import distributed  # noqa: F401
+    # With what a cluster, and OpenTelemetry, import as they start.
+    import distributed.http.scheduler.info
+    import distributed.http.scheduler.json
+    import distributed.http.scheduler.prometheus
+    import distributed.http.worker.prometheus  # noqa: F401
+    import opentelemetry.propagators.composite  # noqa: F401
     import pytest  # noqa: F401
 
     import daskscope.registration  # noqa: F401
 
+    # The collections of a copy would touch, and so copy, the memory of all that is imported.
+    gc.collect()
+    gc.freeze()
     running: dict[int, tuple[str, float]] = {}
     print("ready", flush=True)
     waiting = b""
