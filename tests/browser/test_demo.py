@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -13,32 +12,24 @@ from tests.browser.watch import watched
 from tests.demo_process import ONE_ROUND, DemoProcess
 from tests.patience import wait_until
 
-
-@pytest.fixture(scope="module")
-def demo() -> Iterator[DemoProcess]:
-    with DemoProcess() as demo:
-        yield demo
+WIDTHS = (390, 1280)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-def test_from_the_sign_in_link_to_the_code_that_failed(
-    demo: DemoProcess, browser: Browser, gallery: Gallery, width: int
-) -> None:
-    by_link = width == 1280  # which works once
-    token = None if by_link else demo.token
-    with watched(browser, demo.url, token=token, width=width) as window:
+def test_from_the_sign_in_link_to_the_code_that_failed(browser: Browser, gallery: Gallery) -> None:
+    with DemoProcess() as demo, watched(browser, demo.url) as window:
         page = window.page
 
         def look(name: str) -> None:
             page.wait_for_load_state("networkidle")
-            gallery.add(page, f"demo-{name}-{width}")
+            for width in WIDTHS:
+                window.resize(width)
+                gallery.add(page, f"demo-{name}-{width}")
+                assert window.overflow() == [], f"{width} pixels wide"
             assert window.trouble == []
-            assert window.overflow() == []
 
-        page.goto(demo.sign_in_link if by_link else "/")
-        if by_link:
-            page.get_by_role("button", name="Sign in").click()
+        page.goto(demo.sign_in_link)
+        page.get_by_role("button", name="Sign in").click()
         running = page.get_by_role("region", name="What is running?")
         expect(running.get_by_role("link", name="demo", exact=True)).to_be_visible()
         look("overview")
