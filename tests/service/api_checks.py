@@ -42,6 +42,16 @@ class Stored:
 
 
 @schemathesis.hook
+def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
+    """Leave three of the thresholds: a dozen requests for each of a hundred show no more.
+
+    That each has the bounds that the document says is tested in test_openapi.py.
+    """
+    own = raw_schema["components"]["schemas"]["SentOwnThresholds"]
+    own["properties"] = dict(list(own["properties"].items())[:3])
+
+
+@schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Keep to the rules between values that no schema can say, where a request is to be valid."""
     if case.method == "POST":

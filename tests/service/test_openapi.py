@@ -18,6 +18,7 @@ from daskscope import api_types, protocol
 from daskscope_service.api.openapi import document
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db.engine import upgrade_database
+from daskscope_service.insight.findings.thresholds import TABLE
 from daskscope_service.settings import Settings
 from tests.patience import START_PATIENCE, stretched
 from tests.service.beats import full_beat, post
@@ -152,10 +153,17 @@ def shape(kind: Any) -> str:
     return text
 
 
+def test_thresholds_have_the_bounds_by_which_they_are_checked(described: Described) -> None:
+    own = described.document["components"]["schemas"]["SentOwnThresholds"]["properties"]
+    assert own == {
+        one.name: {"type": "number", "minimum": one.least, "maximum": one.most} for one in TABLE
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_whatever_is_asked_the_service_does_as_the_document_says(tmp_path: Path) -> None:
-    """schemathesis, with all its checks: the same requests each time, some two thousand."""
+    """schemathesis, with all its checks: the same requests each time, some five thousand."""
     networks = ("127.0.0.0/8",)  # that of the one target that may be valid
     with ServiceProcess(tmp_path / "data", notify_networks=networks) as service:
         _ask_for_whatever(service, tmp_path)
