@@ -59,6 +59,7 @@ class _Asked:
 def measure(clusters: int, *, asks: int, keep: Path | None, tell: Tell) -> Measured:
     """Ask each page and list ``asks`` times with ``clusters`` clusters, and with a tenth of them.
 
+    Before that, once to warm up; but where ``asks`` is 1, which measures nothing, not even that.
     ``keep`` is a folder in which SQLite's filled databases stay for later runs of the day.
     """
     measured: Measured = {}
@@ -102,7 +103,8 @@ def _ask(
     found: dict[int, _Asked], measured: dict[int, dict[str, Any]], asks: int, tell: Tell
 ) -> None:
     files: dict[int, dict[str, tuple[int, list[str]]]] = {number: {} for number in found}
-    for turn in range(-1, asks):  # one to warm up, which tells the sizes
+    first = -1 if asks > 1 else 0
+    for turn in range(first, asks):
         for what in next(iter(found.values())).addresses:
             for number in list(found)[:: 1 if turn % 2 else -1]:
                 one = found[number]
@@ -110,7 +112,7 @@ def _ask(
                 seconds, headers, body = one.reader.ask(address)
                 if turn >= 0:
                     measured[number]["asked"].setdefault(what, []).append(seconds)
-                else:
+                if turn == first:
                     size = _size(one.reader, address, headers, body, files[number])
                     measured[number]["bytes"][what] = size
         if turn + 1 in (1, asks) or (turn + 1) % 10 == 0:
