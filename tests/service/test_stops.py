@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,10 @@ from sqlalchemy import select
 
 from daskscope.protocol import encode
 from daskscope_service.db import schema
-from tests.patience import wait_until
+from daskscope_service.server import process
+from daskscope_service.settings import Settings
+from tests import sqlite_template
+from tests.patience import START_PATIENCE, wait_until
 from tests.ports import free_port
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_beat, make_cluster, make_event, post
@@ -129,6 +134,29 @@ def test_it_ends_also_if_the_system_gives_the_signal_to_another_thread(
     assert threads
     assert ctypes.CDLL(None).tgkill(service.pid, threads.pop(), signal.SIGTERM) == 0
     assert service.stop(None) == 0
+
+
+def load_as_the_child_does(settings: Settings, to_parent: Connection) -> None:
+    """Have the handler of the parent, as a copy of it has, and load the application."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    process._load(settings)
+    to_parent.send(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+    to_parent.close()
+
+
+def test_asked_to_stop_while_it_starts_it_stops(tmp_path: Path) -> None:
+    sqlite_template.copy_to(tmp_path)
+    ours, its = multiprocessing.Pipe(duplex=False)
+    arguments = Settings(data_dir=tmp_path, port=free_port()), its
+    child = multiprocessing.get_context("spawn").Process(
+        target=load_as_the_child_does, args=arguments
+    )
+    child.start()
+    its.close()
+    assert ours.poll(START_PATIENCE)
+    assert ours.recv()
+    child.terminate()
+    child.join(START_PATIENCE)
 
 
 def test_a_request_under_way_is_answered_though_it_was_told_to_stop(

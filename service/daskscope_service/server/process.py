@@ -210,6 +210,10 @@ def _connections() -> int:
 
 
 def _load(settings: Settings) -> Any:
+    if multiprocessing.parent_process() is not None:
+        # Until the server takes signals, the handler that came with the copy of the parent would
+        # swallow a request to stop, and the parent would wait for all of the grace.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Runs in the process that serves; the one that supervises it stays small without these imports.
     from daskscope_service.application import close_app, create_app, limits
     from daskscope_service.server.connections import Connections
