@@ -119,3 +119,8 @@ def test_an_older_exporter_says_less_and_it_still_adds_up() -> None:
 def test_more_computing_than_threads_had_time_for_leaves_all_of_it_unexplained() -> None:
     absurd = replace(USUAL, duration=17.0, compute=1e20, transfer=0.0, work={})
     assert named(absurd) == {("rest", None): 5.0}
+
+
+def test_next_to_no_work_leaves_all_of_it_unexplained() -> None:
+    old = replace(USUAL, compute=0.0, disk=1.0, transfer=0.0, work={}, thread_seconds=None)
+    assert [part.kind for part in parts(old, replace(old, duration=17.0, disk=2e-311))] == ["rest"]

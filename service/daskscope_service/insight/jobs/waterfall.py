@@ -96,6 +96,9 @@ class _Account:
         )
 
 
+#: Fewer seconds, or threads, are as good as none: what is divided by them may be infinite.
+_LEAST = 1e-9
+
 _WAITS = {
     "transfer": "transfers between workers",
     "disk": "writing to disk and reading back",
@@ -128,7 +131,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     computing = run.compute - inside
     if not known or running <= 0:
         busy = run.compute + run.transfer + run.disk
-        if busy <= 0 or running <= 0:
+        if busy < _LEAST or running <= 0 or busy / running < _LEAST:
             return None
         waits = {"transfer": run.transfer, "disk": run.disk}
         return _Account(start, run.work, computing, waits, 0.0, 0.0, busy / running)
@@ -139,7 +142,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     idle = min(max(run.idle - threads * start, 0.0), capacity)
     paused = min(max(run.paused, 0.0), capacity - idle)
     busy = capacity - idle - paused
-    if busy <= 0 or threads <= 0:
+    if busy < _LEAST or threads < _LEAST:
         return None
     waiting = busy - run.compute
     # Transfers and disk I/O also run beside computing: only as much as threads waited is counted.
@@ -149,7 +152,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     waits["waiting"] = waiting - sum(waits.values())
     account = _Account(start, run.work, computing, waits, idle, paused, threads)
     # Rounding may leave no busy time if tasks report far more seconds than the threads had.
-    return account if account.busy > 0 else None
+    return account if account.busy >= _LEAST else None
 
 
 def _parts(a: _Account, b: _Account, *, known: bool) -> Iterable[WaterfallPart]:
