@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+import uuid
+from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,8 @@ from distributed import Client, Event, LocalCluster
 from distributed.metrics import context_meter
 
 from daskscope import protocol
+from daskscope.observe.naming import Naming
+from daskscope.observe.workers.metrics import WorkerMetrics
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
@@ -408,6 +413,22 @@ def test_time_goes_by_the_names_that_groups_go_by(
     before.result()
     assert {row.prefix for beat in recorder.beats for row in beat.task_groups} == {"sleep", "spin"}
     assert b"marker" not in recorder.bytes
+
+
+def test_what_came_since_the_last_look_goes_by_the_name_that_is_known_by_now() -> None:
+    naming, key = Naming(Counter()), ("execute", "sleep", "thread-cpu", "seconds")
+    metrics = {key: 5.0}
+    worker_metrics = WorkerMetrics(metrics, naming, Counter())
+    assert worker_metrics.read({}, 9.0, 9.0).seconds == {"(own key)": {"thread-cpu": 0.0}}
+    task: Any = SimpleNamespace(
+        key=f"sleep-{uuid.uuid4()}",
+        prefix=SimpleNamespace(name="sleep"),
+        run_spec=SimpleNamespace(func=sleep),
+    )
+    assert naming.prefix(task) == "sleep"
+    metrics[key] = 7.0
+    seconds = worker_metrics.read({}, 9.0, 9.0).seconds
+    assert seconds == {"(own key)": {"thread-cpu": 0.0}, "sleep": {"thread-cpu": 2.0}}
 
 
 @pytest.mark.own_cluster

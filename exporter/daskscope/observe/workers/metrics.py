@@ -92,9 +92,11 @@ class WorkerMetrics:
         self._before = dict(islice(metrics.items(), MAX_KEYS))
         # For each known key, in their order: whether it is read.
         self._read = bytearray()
-        # For each key that is read: the slot of its value, and what is subtracted from it.
+        # For each key that is read: the slot of its value, what is subtracted from it, and what it
+        # was at the last look.
         self._slot_of: list[int] = []
         self._base: list[float] = []
+        self._latest: list[float] = []
         self._slots: dict[tuple[str, str], int] = {}
         # For each slot: what keys had added that have moved to another slot since.
         self._moved: list[float] = []
@@ -105,8 +107,8 @@ class WorkerMetrics:
         self._sent: list[float] = []
         # By prefix: seconds from before the plugin started, to subtract from those reported next.
         self._too_many: dict[str, float] = {}
-        # By Dask's prefix, the keys that are read: key, index among the keys read, and activity.
-        self._keys_of: dict[str, list[tuple[Hashable, int, str]]] = {}
+        # By Dask's prefix, the keys that are read: index among the keys read, and activity.
+        self._keys_of: dict[str, list[tuple[int, str]]] = {}
         self._beyond = 0
 
     def read(self, took_before: Mapping[str, float], assigned: float, capacity: float) -> Measured:
@@ -125,8 +127,8 @@ class WorkerMetrics:
         self._meet()
         self._move()
         totals = list(self._moved)
-        values = compress(self._metrics.values(), self._read)
-        for slot, base, value in zip(self._slot_of, self._base, values, strict=False):
+        self._latest = list(compress(self._metrics.values(), self._read))
+        for slot, base, value in zip(self._slot_of, self._base, self._latest, strict=False):
             totals[slot] += value - base
         self._leave_out(totals)
         self._last = totals
@@ -161,15 +163,15 @@ class WorkerMetrics:
             self._beyond = beyond
 
     def _move(self) -> None:
-        # What was sent stays in the old slot, because totals must never decrease.
+        # What was sent stays in the old slot, because totals must never decrease. What has come
+        # since is of the new one.
         for prefix in self._naming.renamed():
-            for key, place, activity in self._keys_of.get(prefix, ()):
+            for place, activity in self._keys_of.get(prefix, ()):
                 slot = self._slot((self._naming.known(prefix), activity))
-                if slot != self._slot_of[place]:
-                    value = self._metrics.get(key, self._base[place])
-                    self._moved[self._slot_of[place]] += value - self._base[place]
-                    self._base[place] = value
-                    self._slot_of[place] = slot
+                if slot != self._slot_of[place] and place < len(self._latest):
+                    self._moved[self._slot_of[place]] += self._latest[place] - self._base[place]
+                    self._base[place] = self._latest[place]
+                self._slot_of[place] = slot
 
     def _leave_out(self, totals: list[float]) -> None:
         # It is not known which activities the earlier time consists of: subtract from all in
@@ -234,7 +236,7 @@ class WorkerMetrics:
             activity = _ACTIVITIES.get(label, OTHER) if isinstance(label, str) else OTHER
             prefix = str(key[1])
             keys = self._keys_of.setdefault(prefix[:MAX_NAME], [])
-            keys.append((key, len(self._slot_of), activity))
+            keys.append((len(self._slot_of), activity))
             return self._naming.known(prefix), activity
         return _GATHERED if context == "gather-dep" else None
 
