@@ -20,7 +20,7 @@ from tests.groups import group_of
 FILE = Path(__file__).with_name("durations.json")
 
 #: Seconds that a quick test may take, without what it shares with others: fixtures are not counted.
-QUICK = 2.0
+QUICK = 1.0
 
 
 @dataclass
