@@ -64,9 +64,15 @@ def gateway_server(folder: Path, endpoint: str, differs: Path) -> Iterator[str]:
     )
     command = [sys.executable, "-m", "dask_gateway_server", "--config", str(configuration)]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # A gateway gives its clusters its own PYTHONPATH, if it has one, in place of the configured.
+    modules = counted_preload.beside(differs)["PYTHONPATH"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, "PATH": path}, cwd=folder
+            command,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PATH": path, "PYTHONPATH": modules},
+            cwd=folder,
         )
     try:
         wait_until(lambda: _is_up(address), what="the gateway")
