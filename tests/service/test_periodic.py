@@ -126,8 +126,8 @@ def remove(engine: Engine) -> object:
 
 #: Each with the step that fails, which gets the workspace after the engine or the connection.
 ROUNDS: tuple[tuple[Callable[[Engine], object], Any, str], ...] = (
-    (notify, notifying, "find"),
-    (remove, retention, "age"),
+    (notify, notifying, "store_new_notices"),
+    (remove, retention, "remove_old_data"),
     (usage_totals.sum_up, usage_totals, "_sum_up"),
     (lambda engine: policy_enforcer.patrol(engine, 60.0), policy_enforcer, "_policies"),
 )
