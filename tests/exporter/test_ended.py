@@ -14,9 +14,8 @@ from distributed import Client, LocalCluster, wait
 from distributed.core import Status
 
 from daskscope import names, protocol
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
-from tests.exporter.test_scale import observer_of
 
 
 def inc(x: int) -> int:
@@ -210,7 +209,7 @@ def test_how_a_computation_ended_is_not_changed_by_results_that_are_lost_and_com
 
 @pytest.mark.usefixtures("loops_never_pause")
 def test_nor_if_they_are_lost_before_anyone_was_told(
-    client: Client, cluster: LocalCluster, register: Register
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
 ) -> None:
     register(interval="1h")
     futures = client.map(inc, range(4))
@@ -218,7 +217,9 @@ def test_nor_if_they_are_lost_before_anyone_was_told(
     lost_at = time.time()
     lose_all_results(client, cluster)
     wait(futures)
-    (row,) = observer_of(cluster).snapshots.whole("beat").computations
+    assert not recorder.computations()
+    close_plugin(client)
+    (row,) = recorder.computations().values()
     assert (row.status, row.tasks, row.done, row.completed) == ("finished", 4, 4, 8)
     assert row.stopped_at is not None
     assert row.stopped_at < lost_at
