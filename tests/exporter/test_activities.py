@@ -100,8 +100,7 @@ def assert_adds_up(counts_equal_truth: Truth) -> AddsUp:
 
 @pytest.fixture(autouse=True)
 def _workers_know_this_module(client: Client) -> None:
-    # Importing it takes a worker as long as the tasks below. What it reports of this only after the
-    # plugin came takes a little of their time: all together have no more than threads had tasks.
+    # Importing it takes a worker as long as the tasks below.
     client.submit(spin, -1, seconds=0, pure=False).result()
 
 
@@ -117,7 +116,7 @@ def test_rows_add_up_to_all_time_while_a_long_task_runs(
     client.gather(client.map(sleep, range(20), seconds=0.05))
     last, rows = wait_for_rows(
         recorder,
-        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.95 and "hold" in rows,
+        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) >= 1 and "hold" in rows,
         "the time of all short tasks",
     )
 
@@ -246,30 +245,6 @@ def test_what_had_ended_when_the_plugin_came_and_was_told_later_is_not_counted(
         recorder, lambda rows: rows.get("spin", {}).get("thread-cpu", 0) > 0.4, "a task's time"
     )
     assert_adds_up(last, rows)
-
-
-def beat(dask_worker: Any, *, on: bool) -> None:
-    periodic = dask_worker.periodic_callbacks["heartbeat"]
-    periodic.start() if on else periodic.stop()
-
-
-def test_no_more_time_counts_than_threads_had_tasks_whenever_workers_report_it(
-    client: Client,
-    register: Register,
-    recorder: Recorder,
-    assert_adds_up: AddsUp,
-) -> None:
-    client.run(beat, on=False)
-    client.gather(client.map(sleep, range(6), seconds=1, pure=False))
-    register()
-    client.submit(spin, -1, seconds=0.5, pure=False).result()
-    client.run(beat, on=True)
-    last, rows = wait_for_rows(
-        recorder, lambda rows: rows.get("spin", {}).get("thread-cpu", 0) > 0, "a task's time"
-    )
-    assert_adds_up(last, rows)
-    in_threads = sum(sum(seconds.values()) for prefix, seconds in rows.items() if prefix)
-    assert 0 < in_threads <= last.status.worker_seconds["busy"] + 0.01
 
 
 def busy_after(recorder: Recorder, seconds: float) -> float:
@@ -404,7 +379,7 @@ def test_time_goes_by_the_names_that_groups_go_by(
     wait_for_rows(
         recorder,
         lambda rows: (
-            rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.38
+            rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.4
             and rows.get("spin", {}).get("thread-cpu", 0) >= 0.35
             and rows.get("hold", {}).get("running", 0) > 0
         ),
@@ -420,7 +395,7 @@ def test_what_came_since_the_last_look_goes_by_the_name_that_is_known_by_now() -
     naming, key = Naming(Counter()), ("execute", "sleep", "thread-cpu", "seconds")
     metrics = {key: 5.0}
     worker_metrics = WorkerMetrics(metrics, naming, Counter())
-    assert worker_metrics.read({}, 9.0, 9.0).seconds == {"(own key)": {"thread-cpu": 0.0}}
+    assert worker_metrics.read({}).seconds == {"(own key)": {"thread-cpu": 0.0}}
     task: Any = SimpleNamespace(
         key=f"sleep-{uuid.uuid4()}",
         prefix=SimpleNamespace(name="sleep"),
@@ -428,7 +403,7 @@ def test_what_came_since_the_last_look_goes_by_the_name_that_is_known_by_now() -
     )
     assert naming.prefix(task) == "sleep"
     metrics[key] = 7.0
-    seconds = worker_metrics.read({}, 9.0, 9.0).seconds
+    seconds = worker_metrics.read({}).seconds
     assert seconds == {"(own key)": {"thread-cpu": 0.0}, "sleep": {"thread-cpu": 2.0}}
 
 
@@ -440,7 +415,7 @@ def test_time_that_dask_tells_of_two_functions_together_goes_by_neither(
     client.submit(sleep, 1, seconds=0.3, key="marker-1").result()
     _, before = wait_for_rows(
         recorder,
-        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.28,
+        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) >= 0.3,
         "the time of the first",
     )
     client.submit(spin, 1, seconds=0.3, key="marker-2").result()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
 
-from distributed.metrics import monotonic, time
+from distributed.metrics import time
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
@@ -153,10 +153,7 @@ class SnapshotMaker:
         compute_seconds = counters.prefixes.compute_seconds()
         # Read before the running tasks: a task that ends between the steps is missing for a while,
         # which is better than counted twice.
-        capacity, unassigned, _ = counters.workers.spent(monotonic())
-        measured = counters.worker_metrics.read(
-            counters.workers.took_elsewhere(), capacity - unassigned, capacity
-        )
+        measured = counters.worker_metrics.read(counters.workers.took_elsewhere())
         yield
         # dict.values: Dask itself iterates by address, which takes several times as long.
         dasks = tuple(dict.values(self._scheduler.workers))

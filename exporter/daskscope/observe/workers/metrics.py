@@ -103,23 +103,18 @@ class WorkerMetrics:
         # For each slot: its total at the last look, and the part that is not sent.
         self._last: list[float] = []
         self._untold: list[float] = []
-        # For each slot: what was sent last.
-        self._sent: list[float] = []
         # By prefix: seconds from before the plugin started, to subtract from those reported next.
         self._too_many: dict[str, float] = {}
         # By Dask's prefix, the keys that are read: index among the keys read, and activity.
         self._keys_of: dict[str, list[tuple[int, str]]] = {}
         self._beyond = 0
 
-    def read(self, took_before: Mapping[str, float], assigned: float, capacity: float) -> Measured:
+    def read(self, took_before: Mapping[str, float]) -> Measured:
         """Return the current totals.
 
         ``took_before`` is the time, by Dask's own prefix, that ended tasks spent before the plugin
         started or outside the counted threads. Workers report it together with the rest of a task's
-        time. Threads have had a task for ``assigned`` of the ``capacity`` thread-seconds since the
-        plugin started. The scheduler sees no end of a task that was cancelled, so only the capacity
-        bounds that time. What workers report beyond these bounds is from before the plugin started,
-        or is what a user's own code reported, and is left out.
+        time.
         """
         for prefix, took in took_before.items():
             known = self._naming.known(prefix)
@@ -132,15 +127,17 @@ class WorkerMetrics:
             totals[slot] += value - base
         self._leave_out(totals)
         self._last = totals
-        sent = self._within(assigned, capacity)
         seconds: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], float] = {}
         for (prefix, activity), slot in self._slots.items():
+            total = totals[slot] - self._untold[slot]
+            # A user's own code may have reported any number, which must not spoil the sums.
+            if not (total > 0 and math.isfinite(total)):
+                total = 0.0
             if activity:
-                seconds.setdefault(prefix, {})[activity] = sent[slot]
+                seconds.setdefault(prefix, {})[activity] = total
             else:
-                others[prefix, ""] = sent[slot]
-        self._sent = sent
+                others[prefix, ""] = total
         return Measured(
             seconds=seconds,
             gathered=others.get(_GATHERED, 0.0),
@@ -191,39 +188,12 @@ class WorkerMetrics:
             elif gain:
                 del self._too_many[prefix]
 
-    def _within(self, assigned: float, capacity: float) -> list[float]:
-        # Return what is sent of each slot, and leave out what threads had no time for.
-        sent = [self._seconds_of(slot) for slot in range(len(self._last))]
-        cancelled = [slot for (_, activity), slot in self._slots.items() if activity == "cancelled"]
-        others = [
-            slot
-            for (_, activity), slot in self._slots.items()
-            if activity and activity != "cancelled"
-        ]
-        for slots, most in ((others, assigned), (cancelled, capacity)):
-            excess = sum(sent[slot] for slot in slots) - most
-            if excess > 0:
-                gained = {slot: max(sent[slot] - self._sent[slot], 0.0) for slot in slots}
-                gain = sum(gained.values())
-                share = excess / gain if excess < gain < math.inf else 1.0
-                for slot, more in gained.items():
-                    self._untold[slot] += share * more
-                    sent[slot] = self._seconds_of(slot)
-            capacity -= sum(sent[slot] for slot in slots)
-        return sent
-
-    def _seconds_of(self, slot: int) -> float:
-        seconds = self._last[slot] - self._untold[slot]
-        # A user's own code may have reported any number, which must not spoil the sums.
-        return seconds if seconds > 0 and math.isfinite(seconds) else 0.0
-
     def _slot(self, target: tuple[str, str]) -> int:
         slot = self._slots.setdefault(target, len(self._slots))
         if slot == len(self._moved):
             self._moved.append(0.0)
             self._last.append(0.0)
             self._untold.append(0.0)
-            self._sent.append(0.0)
         return slot
 
     def _target(self, key: Hashable) -> tuple[str, str] | None:
