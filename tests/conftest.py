@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import math
 import multiprocessing
-import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -38,12 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kills", type=int, default=3, help="how often the service is killed under load"
     )
-    parser.addoption(
-        "--minutes",
-        type=float,
-        default=math.inf,
-        help="minutes after which no slow test begins any more; those that are left are skipped",
-    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
@@ -55,17 +47,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in taken.tests:
             item.add_marker(pytest.mark.slow)
-
-
-_began = time.monotonic()
-
-
-@pytest.hookimpl(tryfirst=True)  # before what the test needs is made
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a slow test for which there is no time left."""
-    minutes = item.config.getoption("--minutes")
-    if time.monotonic() - _began > 60 * minutes and item.get_closest_marker("slow"):
-        pytest.skip(f"this machine took {minutes:.0f} minutes for others")
 
 
 @pytest.hookimpl(optionalhook=True)
