@@ -119,7 +119,6 @@ def bench(
               times the data, how large it is, and what a first visit fetches; likewise
     stack     metric points per second that are stored by the service, and by the real collector and
               InfluxDB 1.8, which are built the first time: that takes Go
-
     insight   workloads with one known cause each, and healthy ones, run now: whether the service's
               first sentence names the cause and nothing else, and whether its numbers are those of
               a second, independent count; some 30 seconds each
