@@ -134,7 +134,9 @@ export DASK_DASKSCOPE__TOKEN=dsk_…
 Each function returns a list of dicts, newest first, with timezone-aware datetimes. The list is
 complete unless you pass `limit`, up to each cluster's last heartbeat: what a cluster did in the
 last `interval` (10 s) is not there yet. The dicts are typed: `daskscope.api_types` has the fields
-of each.
+of each. In a console and in a notebook, a list shows as a table with the most important fields,
+`daskscope.why(id)` and a finding as text with evidence and what to do, with links in a notebook;
+`dict(answer)` shows all fields.
 
 ```python
 import pandas as pd

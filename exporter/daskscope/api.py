@@ -1,8 +1,9 @@
-"""Queries to the service from Python: lists as plain dicts, ``why()``, ``close()``, reports.
+"""Queries to the service from Python: lists of dicts, ``why()``, ``close()``, reports.
 
 Times are timezone-aware datetimes, durations seconds, sizes bytes. A value that was not measured is
 None. The dicts fit a DataFrame: ``pandas.DataFrame(list_clusters(),
-columns=list(api_types.Cluster.__annotations__))`` has its columns even if there is no cluster.
+columns=list(api_types.Cluster.__annotations__))`` has its columns even if there is no cluster. In a
+console and in a notebook, a list shows as a table; ``dict()`` of an item shows all that is in it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import operator
 from typing import Any, cast
 from urllib.parse import quote
 
+from daskscope import answers
 from daskscope.api_types import (
     Cluster,
     Comparison,
@@ -54,7 +56,8 @@ def list_clusters(
     ServiceUnreachable, ServiceError
         The service gave no answer, or failed.
     """
-    return cast(list[Cluster], _items("clusters", limit, since=since, user=user, finding=finding))
+    found = _items("clusters", limit, since=since, user=user, finding=finding)
+    return cast(list[Cluster], answers.Answers(map(answers.Answer, found), answers.CLUSTERS))
 
 
 def list_computations(
@@ -93,7 +96,8 @@ def list_computations(
         found = _items("computations", limit, since=since, **filters)
     if not (found or cluster_id is None or _is_known(cluster_id)):
         raise NotFound(f"no cluster has the id or the name {cluster_id!r}", 404)
-    return cast(list[Computation], found)
+    shown = answers.Answers(map(answers.Answer, found), answers.COMPUTATIONS)
+    return cast(list[Computation], shown)
 
 
 def _is_known(cluster: str) -> bool:
@@ -113,7 +117,8 @@ def list_exceptions(
     ``clusters``, ``users``, ``first_at`` and ``last_at``. Raises as :func:`list_clusters`.
     """
     found = _items("exceptions", limit, since=since, user=user, cluster=cluster_id)
-    return cast(list[ExceptionGroup], found)
+    shown = answers.Answers(map(answers.Answer, found), answers.EXCEPTIONS)
+    return cast(list[ExceptionGroup], shown)
 
 
 def list_events(
@@ -124,7 +129,8 @@ def list_events(
     Each has ``id``, ``cluster``, ``at``, ``topic`` and ``message``, JSON text. Raises as
     :func:`list_clusters`.
     """
-    return cast(list[Event], _items("events", limit, since=since, cluster=cluster_id))
+    found = _items("events", limit, since=since, cluster=cluster_id)
+    return cast(list[Event], answers.Answers(map(answers.Answer, found), answers.EVENTS))
 
 
 def list_findings(
@@ -145,7 +151,9 @@ def list_findings(
     Raises as :func:`list_clusters`.
     """
     filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
-    return cast(list[ListedFinding], _items("findings", limit, since=since, **filters))
+    found = _items("findings", limit, since=since, **filters)
+    shown = answers.Answers(map(answers.FindingAnswer, found), answers.FINDINGS)
+    return cast(list[ListedFinding], shown)
 
 
 def list_jobs(
@@ -162,7 +170,8 @@ def list_jobs(
     :class:`daskscope.api_types.Job` has them all. ``sort`` is last, cost or change. Raises as
     :func:`list_clusters`.
     """
-    return cast(list[Job], _items("jobs", limit, since=since, user=user, sort=sort))
+    found = _items("jobs", limit, since=since, user=user, sort=sort)
+    return cast(list[Job], answers.Answers(map(answers.Answer, found), answers.JOBS))
 
 
 def compare(a: str, b: str) -> Comparison:
@@ -179,22 +188,26 @@ def compare(a: str, b: str) -> Comparison:
         if not isinstance(answer.get("parts"), list):
             raise service.no_service()
         sides = {side: service.with_datetimes(answer[side]) for side in ("a", "b")}
-        return cast(Comparison, answer | sides)
+        return cast(Comparison, answers.ComparisonAnswer(answer | sides))
 
 
 def why(id: str) -> Explanation:
     """Return what happened to a cluster or a computation, by its id, and why.
 
     ``headline`` is the first sentence of its page. ``findings`` contain evidence, what to do and
-    what that saves. Raises as :func:`list_clusters`, and NotFound if there is no such id.
+    what that saves. Its repr shows them as text, and in a notebook with links. Raises as
+    :func:`list_clusters`, and NotFound if there is no such id.
     """
     _check_text("id", id)
     with service_client() as service:
         answer = service.answer("GET", f"findings/{quote(id, safe='')}")
         if not isinstance(answer.get("findings"), list):
             raise service.no_service()
-        findings = [service.with_datetimes(one) for one in answer["findings"]]
-        return cast(Explanation, answer | {"findings": findings})
+        findings = answers.Answers(
+            (answers.FindingAnswer(service.with_datetimes(one)) for one in answer["findings"]),
+            answers.FINDINGS_OF_ONE,
+        )
+        return cast(Explanation, answers.WhyAnswer(answer | {"findings": findings}))
 
 
 def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> ShutdownCommand:

@@ -173,12 +173,16 @@ class Activity(api_rows.Activity):
 
 
 class Measure(TypedDict):
-    """A number that supports a finding. ``link`` is the part of the page that shows it, if any."""
+    """A number that supports a finding. ``link`` is the part of the page that shows it, if any.
+
+    ``text`` is the number with its unit, rounded for people: "286 MiB".
+    """
 
     name: str
     value: float
     unit: str
     link: str | None
+    text: str
 
 
 class Action(TypedDict):
@@ -200,7 +204,8 @@ class SavedMoney(TypedDict):
 class Saving(TypedDict):
     """What an action saves, from ``low`` to ``high``, in ``unit``: seconds or money.
 
-    ``money`` is the same in money; None without prices.
+    ``money`` is the same in money; None without prices. ``text`` says it for people, with the
+    formula.
     """
 
     low: float
@@ -208,6 +213,7 @@ class Saving(TypedDict):
     unit: str
     formula: str
     money: SavedMoney | None
+    text: str
 
 
 class Mute(TypedDict):

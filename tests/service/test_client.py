@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import daskscope
-from daskscope import api, api_types, service_client
+from daskscope import answers, api, api_types, service_client
 from daskscope_service.accounts import tokens
 from daskscope_service.cli.main import cli
 from tests.ports import free_port
@@ -237,6 +240,39 @@ def test_the_command_says_what_went_wrong_with_the_settings_of_its_environment()
     assert wrong.returncode == 1
     assert "There is no such token" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_lists_and_items_show_as_tables_and_lines_in_a_console_and_a_notebook() -> None:
+    found: Any = daskscope.list_computations(OTHER)
+    head, *rows = repr(found).splitlines()
+    assert (head.split()[0], len(rows)) == ("STATUS", 7)
+    assert found._repr_html_().count("<tr>") == 8
+    assert f'<a href="{found[0]["url"]}"' in found._repr_html_()
+    assert re.search(r"^status +running$", repr(found[0]), re.MULTILINE)
+    for copied in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert (copied, repr(copied)) == (found, repr(found))
+    many = type(found)(found * 4, found.columns)
+    assert repr(many).splitlines()[-1].startswith("… 8 more of 28;")
+    assert len(repr(many).splitlines()) == 22
+    assert repr(daskscope.list_computations(OTHER, user="nobody")) == "[]"
+
+
+def test_a_notebook_and_a_terminal_obey_nothing_in_an_item(filled: ServiceProcess) -> None:
+    name = "<b>\x1b]0;mine\x07</b>"
+    token = filled.token(workspace="client-html")
+    assert post(filled.url, token, make_beat(make_cluster(name=name))).ok
+    with dask.config.set({"daskscope.token": filled.token(["read"], "client-html")}):
+        found = daskscope.list_clusters()
+    shown: Any = [found, found[0]]
+    for one in shown:
+        assert "\x1b" not in repr(one) + one._repr_html_()
+        assert "<b>" in repr(one)
+        assert "<b>" not in one._repr_html_()
+    address = answers.FindingAnswer(
+        sentence="It ran.", url="javascript:alert(1)", evidence=[], cost=None, actions=[],
+        saving=None, suppressed_by=None, muted=None,
+    )  # fmt: skip
+    assert "href" not in address._repr_html_()
 
 
 def test_a_table_holds_nothing_that_a_terminal_would_obey(filled: ServiceProcess) -> None:

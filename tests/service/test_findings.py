@@ -6,11 +6,13 @@ import csv
 import html
 import json
 import re
+import shlex
 import time
 from datetime import datetime
 from typing import Any
 
 import dask
+import pandas as pd
 import pytest
 import requests
 from click.testing import CliRunner
@@ -156,9 +158,8 @@ def test_an_answer_has_what_its_page_shows(reader: Reader) -> None:
     first, second = found["findings"]
     assert (first["rule"], first["severity"]) == ("out-of-memory", "critical")
     assert (second["rule"], second["suppressed_by"]) == ("failed", "out-of-memory")
-    assert {"name": "workers lost", "value": 2, "unit": "{worker}", "link": "h-lost"} in (
-        first["evidence"]
-    )
+    lost = {"name": "workers lost", "value": 2, "unit": "{worker}", "link": "h-lost"}
+    assert lost | {"text": "2"} in first["evidence"]
     assert (first["cluster"], first["computation"], first["subject"]) == (
         CLUSTER,
         "died",
@@ -499,12 +500,25 @@ def test_a_program_and_the_command_line_are_told_why(reader: Reader, listed: lis
             daskscope.why("nowhere")
         (one,) = daskscope.list_findings(rule="tiny-tasks")
         assert isinstance(one["found_at"], datetime)
+        for shown in (repr(found), repr(one)):
+            assert "→ Put more inputs into one task. (about 1,000 for each task)" in shown
+            assert re.search(r"\n    saves [\d.]+ s to [\d.]+ s, .* USD", shown)
+        assert repr(one).startswith(one["sentence"].replace("\xa0", " ")[:60])
+        linked = next(measure for measure in one["evidence"] if measure["link"])
+        assert f'href="{one["url"]}#{linked["link"]}"' in one._repr_html_()  # type: ignore[attr-defined]
+        assert {"rule", "cluster", "evidence"} <= set(pd.DataFrame([one, one]).columns)
         said = CliRunner().invoke(cli, ["why", "tiny"])
         as_json = CliRunner().invoke(cli, ["why", "tiny", "--json"])
     assert said.exit_code == as_json.exit_code == 0
     assert " ".join(said.output.split()).startswith(found["headline"].replace("\xa0", " "))
     assert "→ Put more inputs into one task. (about 1,000 for each task)" in said.output
     assert found["url"] in said.output
+    after = said.output.partition("What to ask next:\n")[2].split("\n")
+    assert "  daskscope list computations --finding tiny-tasks" in after
+    with dask.config.set({"daskscope.endpoint": reader.url, "daskscope.token": reader.token}):
+        for command in filter(None, map(str.strip, after)):
+            asked = CliRunner().invoke(cli, shlex.split(command)[1:])
+            assert asked.exit_code == 0, asked.output
     assert json.loads(as_json.output)["headline"] == found["headline"]
 
 

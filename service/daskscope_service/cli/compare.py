@@ -8,11 +8,6 @@ from datetime import datetime
 import click
 
 from daskscope.errors import DaskscopeError
-from daskscope.one_line import one_line
-from daskscope_service.cli.options import say
-
-#: How many parts are printed; the others are added up in one line.
-_MOST_PARTS = 8
 
 
 @click.command("compare")
@@ -42,19 +37,4 @@ def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
 
         click.echo(as_markdown(found))
         return
-    say(found["sentence"])
-    click.echo()
-    shown = found["parts"][:_MOST_PARTS]
-    for part in shown:
-        change = f" ({part['change']})" if part["change"] else ""
-        click.echo(f"  {part['seconds']:+10.2f} s  {one_line(part['words'] + change)}")
-    if rest := found["parts"][_MOST_PARTS:]:
-        click.echo(f"  {sum(part['seconds'] for part in rest):+10.2f} s  all other parts")
-    click.echo(f"  {found['seconds']:+10.2f} s  total")
-    if found["candidates"]:
-        click.echo()
-        say("Other differences:")
-    for one in found["candidates"]:
-        say(f"- {one['words']}", indent="  ")
-    click.echo()
-    click.echo(f"  {found['url']}")
+    click.echo(repr(found))

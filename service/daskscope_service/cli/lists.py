@@ -3,77 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
 from daskscope.errors import DaskscopeError
-from daskscope.one_line import one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: A column: its heading, the field that it shows, and its width; the last one takes the rest.
-ListColumns = Sequence[tuple[str, str, int]]
-
-_CLUSTERS: ListColumns = (
-    ("STATUS", "status", 9),
-    ("STARTED", "started_at", 18),
-    ("UP FOR", "duration", 18),
-    ("USER", "user", 16),
-    ("WORKERS", "workers", 9),
-    ("FAILURES", "failures", 10),
-    ("FINDING", "cause", 24),
-    ("NAME", "name", 24),
-    ("ID", "id", 0),
-)
-_COMPUTATIONS: ListColumns = (
-    ("STATUS", "status", 11),
-    ("STARTED", "started_at", 18),
-    ("TOOK", "duration", 18),
-    ("USER", "user", 16),
-    ("TASKS", "tasks", 10),
-    ("ERRED", "erred", 8),
-    ("FINDING", "cause", 18),
-    ("CLUSTER", "cluster_name", 24),
-    ("TITLE", "title", 0),
-)
-_EXCEPTIONS: ListColumns = (
-    ("LAST SEEN", "last_at", 18),
-    ("COUNT", "count", 8),
-    ("CLUSTERS", "clusters", 10),
-    ("TYPE", "type", 26),
-    ("FUNCTION", "function", 26),
-    ("MESSAGE", "message", 0),
-)
-_EVENTS: ListColumns = (
-    ("AT", "at", 18),
-    ("CLUSTER", "cluster_name", 24),
-    ("TOPIC", "topic", 28),
-    ("MESSAGE", "message", 0),
-)
-
-
-_FINDINGS: ListColumns = (
-    ("BEGAN", "at", 18),
-    ("SEVERITY", "severity", 10),
-    ("RULE", "rule", 18),
-    ("CLUSTER", "cluster_name", 20),
-    ("COMPUTATION", "computation", 34),
-    ("FINDING", "sentence", 0),
-)
-
-_JOBS: ListColumns = (
-    ("RAN LAST", "last_at", 18),
-    ("TAKES", "duration", 18),
-    ("RUNS", "runs", 8),
-    ("BY", "level", 7),
-    ("STATUS", "status", 11),
-    ("USER", "user", 16),
-    ("ID", "id", 18),
-    ("JOB", "title", 0),
-)
 
 
 @click.group("list")
@@ -148,7 +86,7 @@ def clusters(**options: Any) -> None:
     For example, the users whose clusters were lost today:
       daskscope list clusters --since "1 day" --json | jq 'select(.status == "lost").user'
     """
-    _list("list_clusters", _CLUSTERS, **options)
+    _list("list_clusters", **options)
 
 
 @list_group.command("computations")
@@ -162,7 +100,7 @@ def computations(**options: Any) -> None:
       daskscope list computations --user maria --since "12 hours"
       daskscope list computations --finding spilling
     """
-    _list("list_computations", _COMPUTATIONS, **options)
+    _list("list_computations", **options)
 
 
 @list_group.command("exceptions")
@@ -174,7 +112,7 @@ def exceptions(**options: Any) -> None:
     For example, with tracebacks:
       daskscope list exceptions --since "1 day" --json
     """
-    _list("list_exceptions", _EXCEPTIONS, **options)
+    _list("list_exceptions", **options)
 
 
 @list_group.command("events")
@@ -186,7 +124,7 @@ def events(**options: Any) -> None:
     For example:
       daskscope list events --cluster Scheduler-1f0c
     """
-    _list("list_events", _EVENTS, **options)
+    _list("list_events", **options)
 
 
 @list_group.command("findings")
@@ -198,7 +136,7 @@ def findings(**options: Any) -> None:
     For example, the three that lost most time today:
       daskscope list findings --since "1 day" --json | jq -s 'sort_by(.seconds)[-3:]'
     """
-    _list("list_findings", _FINDINGS, **options)
+    _list("list_findings", **options)
 
 
 @list_group.command("jobs")
@@ -210,12 +148,11 @@ def jobs(**options: Any) -> None:
     For example, jobs that became slower or faster:
       daskscope list jobs --sort change --json | jq 'select(.change != null)'
     """
-    _list("list_jobs", _JOBS, **options)
+    _list("list_jobs", **options)
 
 
 def _list(
     function: str,
-    columns: ListColumns,
     *,
     since: str,
     limit: int,
@@ -237,29 +174,6 @@ def _list(
         for row in rows:
             click.echo(json.dumps(row, default=datetime.isoformat))
         return
-    click.echo(_line(columns, {field: head for head, field, _ in columns}))
-    for row in rows:
-        click.echo(_line(columns, row))
+    click.echo(rows.table())
     if len(rows) == limit:
         click.echo(f"… only the first {limit} are shown; a higher --limit shows more", err=True)
-
-
-def _line(columns: ListColumns, row: Mapping[str, Any]) -> str:
-    texts = (_cell(row.get(field), width) for _, field, width in columns)
-    return "".join(texts).rstrip()
-
-
-def _cell(value: Any, width: int) -> str:
-    if value is None:
-        text = "–"
-    elif isinstance(value, datetime):
-        text = value.astimezone().strftime("%Y-%m-%d %H:%M")
-    elif isinstance(value, dict):  # the main cause
-        text = one_line(str(value.get("rule", "–")))
-    elif isinstance(value, float):
-        text = str(timedelta(seconds=round(value)))
-    else:
-        text = one_line(str(value))
-    if width and len(text) >= width:
-        text = text[: width - 2] + "…"
-    return text.ljust(width)

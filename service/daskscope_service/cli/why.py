@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from daskscope.errors import DaskscopeError
-from daskscope_service.cli.options import say
 
 if TYPE_CHECKING:
-    from daskscope_service.insight.findings.finding import Saving
+    from daskscope.api_types import Explanation
+
+#: Rules whose cause shows in the exceptions of the cluster.
+_OF_EXCEPTIONS = ("failed", "upstream-failed", "retries", "version-mismatch", "killed-workers")
 
 
 @click.command("why")
@@ -22,14 +26,12 @@ def why(id: str, as_json: bool) -> None:
     """Show the status of the cluster or computation ID, and the cause of its problems.
 
     \b
-    Prints the cause with its evidence, what to do, and how much that saves. The command queries
-    the service with a token of scope read. For example:
+    Prints the causes with their evidence, what to do, how much that saves, and the commands that
+    tell more. The command queries the service with a token of scope read. For example:
       daskscope list computations --limit 1 --json | jq -r .id
       daskscope why 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1
     """
     import daskscope.api
-    from daskscope_service.insight.findings.headline import saving_in_words
-    from daskscope_service.insight.wording import estimate, money
 
     try:
         found = daskscope.api.why(id)
@@ -38,41 +40,24 @@ def why(id: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, default=datetime.isoformat))
         return
-    say(found["headline"])
-    own = [one for one in found["findings"] if one["suppressed_by"] is None]
-    shown = [one for one in own if one["muted"] is None]
-    for place, one in enumerate(shown):
-        click.echo()
-        if place:
-            say(one["sentence"], indent="  ")
-        for measure in one["evidence"]:
-            say(f"{measure['name']}: {_amount(measure)}", indent="  ")
-        if one["cost"] and one["currency"]:
-            cost = money(one["cost"], one["currency"])
-            say(f"cost: {cost}, {estimate([one['price_source']])}", indent="  ")
-        for action in one["actions"]:
-            value = f" ({action['value']})" if action["value"] else ""
-            say(f"→ {action['text']}{value}", indent="  ")
-        if (saving := one["saving"]) is not None:
-            say(saving_in_words(_saving(saving), one["price_source"]), indent="    ")
-    for one in own:
-        if (mute := one["muted"]) is not None:
-            until = f"until {mute['until_at']:%Y-%m-%d} by {mute['by']}: {mute['reason']}"
-            click.echo()
-            say(f"muted {until} – {one['sentence']}", indent="  ")
-    click.echo()
-    click.echo(f"  {found['url']}")
+    click.echo(repr(found))
+    click.echo("\nWhat to ask next:")
+    for command in _next(found):
+        click.echo(f"  {shlex.join(['daskscope', *command])}")
 
 
-def _saving(saving: Any) -> Saving:
-    from daskscope_service.insight.findings.finding import SavedMoney, Saving
-
-    amount = saving["money"]
-    return Saving(**saving | {"money": None if amount is None else SavedMoney(**amount)})
-
-
-def _amount(measure: Any) -> str:
-    unit = {"1": "", "By": "bytes"}.get(measure["unit"], measure["unit"].strip("{}"))
-    value = measure["value"]
-    text = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
-    return f"{text} {unit}".rstrip()
+def _next(found: Explanation) -> Iterator[list[str]]:
+    """Yield the commands that tell more."""
+    of_cluster = ["--cluster", found["cluster"], "--since", "all"]
+    causes = [one["rule"] for one in found["findings"] if one["suppressed_by"] is None]
+    if any(rule in _OF_EXCEPTIONS for rule in causes):
+        yield ["list", "exceptions", *of_cluster]
+    if found["computation"] is None:
+        yield ["list", "findings", *of_cluster]
+        yield ["list", "computations", *of_cluster, "--sort", "status"]
+        yield ["list", "events", *of_cluster]
+        return
+    for rule in causes[:1]:
+        yield ["list", "computations", "--finding", rule]
+    yield ["why", found["cluster"]]
+    yield ["list", "computations", *of_cluster]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -11,8 +12,13 @@ from sqlalchemy import and_
 from daskscope_service.db.row_values import Row
 from daskscope_service.db.schema import cluster, computation, finding
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page
-from daskscope_service.insight.findings.finding import Finding
-from daskscope_service.insight.findings.headline import cluster_headline, computation_headline
+from daskscope_service.insight.findings.finding import Finding, Measure, SavedMoney, Saving
+from daskscope_service.insight.findings.headline import (
+    cluster_headline,
+    computation_headline,
+    in_words,
+    saving_in_words,
+)
 from daskscope_service.insight.findings.rules import Judgement, judge
 from daskscope_service.insight.lifetime import Lifetime
 from daskscope_service.insight.views import ClusterView, ComputationView, ListedFinding
@@ -90,7 +96,17 @@ def as_item(one: Finding) -> Item:
     """Return a finding as the API answers it, without its subject."""
     item = asdict(one)
     del item["clause"]
-    return item | {"sentence": one.sentence}
+    return item | {"sentence": one.sentence} | _texts(one.evidence, one.saving, one.price_source)
+
+
+def _texts(evidence: Iterable[Measure], saving: Saving | None, source: str | None) -> Item:
+    """Return the evidence and the saving of a finding with what each is in words."""
+    return {
+        "evidence": [asdict(one) | {"text": in_words(one)} for one in evidence],
+        "saving": None
+        if saving is None
+        else asdict(saving) | {"text": saving_in_words(saving, source)},
+    }
 
 
 def list_findings(
@@ -124,14 +140,21 @@ def list_findings(
 
 
 def _listed(row: Item, muted: Item | None) -> ListedFinding:
+    evidence = [Measure(**one) for one in row["evidence"]]
     made = {
         "muted": muted,
         "subject": "computation" if row["computation"] else "cluster",
         "computation": row["computation"] or None,
-        # Earlier versions stored savings without ``money``.
-        "saving": None if row["saving"] is None else {"money": None} | row["saving"],
     }
-    return ListedFinding.of(row | made)
+    texts = _texts(evidence, _stored_saving(row["saving"]), row["price_source"])
+    return ListedFinding.of(row | made | texts)
+
+
+def _stored_saving(item: Item | None) -> Saving | None:
+    if item is None:
+        return None
+    amount = item.get("money")  # earlier versions stored none
+    return Saving(**item | {"money": None if amount is None else SavedMoney(**amount)})
 
 
 def cluster_of(scope: Scope, id: str) -> str | None:
