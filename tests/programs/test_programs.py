@@ -42,7 +42,7 @@ PROGRAMS = {
 #: Those that run once more with a service that answers.
 ANSWERED = list(PROGRAMS)[::10]
 #: Those that run once more with one that hangs: not where its one warning is seen on stdout.
-HANGING = [name for name in ANSWERED if not name.startswith("local: ")][::3]
+HANGING = [name for name in PROGRAMS if not name.startswith("local: ")][::8]
 
 #: Those that end without what Python does at the end, which is when it is compared.
 NOT_COUNTED = frozenset(["process: an exit without cleaning up"])
@@ -55,6 +55,7 @@ _VARYING = (
     # Of a recursion without end, how deep it went.
     (re.compile(r"repeated \d+ more times"), "repeated more times"),
     (re.compile(r"\(pid=\d+\)"), "(pid)"),
+    (re.compile(r"/[^ ]*/worker-\w{8}/"), "FOLDER OF A WORKER/"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"), "TIME"),
 )
@@ -143,7 +144,8 @@ def answering() -> Iterator[str]:
     assert [one for one in drops if INTERNAL_ERROR in one] == []
 
 
-def outcome(code: int, folder: Path) -> Outcome:
+def read_outputs(folder: Path) -> tuple[str, str]:
+    """Return what a program has printed to stdout and to stderr, without what always differs."""
     texts = []
     for name in ("stdout", "stderr"):
         file = folder / name
@@ -152,7 +154,14 @@ def outcome(code: int, folder: Path) -> Outcome:
         for pattern, stands_for in _VARYING:
             text = pattern.sub(stands_for, text)
         texts.append(text)
-    stdout, stderr = texts
+    return texts[0], texts[1]
+
+
+def outcome(code: int, folder: Path) -> Outcome:
+    return outcome_of(code, *read_outputs(folder))
+
+
+def outcome_of(code: int, stdout: str, stderr: str) -> Outcome:
     lines = _OUR_FRAME.sub("", _NO_FILES.sub("", stderr)).splitlines()
     # In any order: several threads say something. A warning is given as often as without.
     told = Counter(line for line in lines if not _MAY_DIFFER.match(line))
