@@ -159,10 +159,6 @@ import threading
 print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__, sys.displayhook is sys.__displayhook__, sys.unraisablehook is sys.__unraisablehook__)
 print(sys.gettrace(), sys.getprofile(), sys.getrecursionlimit(), warnings.showwarning.__module__, len(warnings.filters) > 0)
 """,
-    "a folder that may not be written": """
-os.mkdir("fixed"); os.chdir("fixed"); os.chmod(".", 0o500)
-print(client.submit(abs, -1).result(), os.listdir("."))
-""",
     "the cluster is closed first": """
 cluster.close()
 try:
@@ -281,6 +277,29 @@ with LocalCluster(
     os.chdir("/proc")
     register(client)
     print(client.submit(abs, -1).result())
+""",
+    "folders that may not be written": """
+import ctypes
+from distributed import LocalCluster
+os.mkdir("fixed"); os.chdir("fixed"); os.chmod(".", 0o500)
+os.environ["HOME"] = os.environ["XDG_STATE_HOME"] = os.getcwd()
+if os.geteuid() == 0:  # whom modes do not bind, but for the capability that this takes away
+    libc, version = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0)
+    capabilities = (ctypes.c_uint32 * 6)()
+    libc.capget(version, capabilities)
+    for n in (0, 1):
+        capabilities[n] &= ~(1 << 1)
+    libc.capset(version, capabilities)
+try:
+    os.mkdir("mine")
+    sys.exit(NOT_AS_NAMED)
+except PermissionError:
+    pass
+with LocalCluster(
+    processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=False
+) as cluster, Client(cluster) as client:
+    register(client)
+    print(client.submit(abs, -1).result(), os.listdir("."))
 """,
     "an event loop with a handler for exceptions": """
 import asyncio

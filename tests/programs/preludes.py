@@ -18,7 +18,11 @@ for _name in ("asyncio", "tornado.application", "tornado.general"):
     _logging.getLogger(_name).addFilter(_is_daskscopes)
 """
 
+#: How programs end that cannot be here what their names say.
+NOT_AS_NAMED = 99
+
 _REGISTER = f"""
+NOT_AS_NAMED = {NOT_AS_NAMED}
 import os, sys, warnings
 from distributed import Client
 {_QUIET}

@@ -200,6 +200,7 @@ def compare(runner: Runner, program: str, tmp_path: Path, endpoint: str) -> None
     ended = {which: outcome(codes[which], folder) for which, folder in folders.items()}
     without = runner.without.setdefault(program, known or ended["without"])
     assert without.code != -signal.SIGKILL, "it does not end, not even without daskscope"
+    assert without.code != preludes.NOT_AS_NAMED
     assert ended["with"] == without
     if program not in NOT_COUNTED:
         counted_preload.assert_equal(differs)
