@@ -444,6 +444,14 @@ def test_lists_name_the_first_cause_and_are_filtered_by_it(
     assert (row["id"], row["finding"]) == ("tiny", "tiny-tasks")
 
 
+def test_evidence_leads_to_a_part_of_its_page(reader: Reader, listed: list[Any]) -> None:
+    for path in (f"clusters/{CLUSTER}", f"clusters/{CLUSTER}/computations/tiny"):
+        page = reader.html(f"/{path}")
+        links = re.findall(r'<a href="#([a-z-]+)">[^<]*</a>\s+[^<]*·', page)
+        assert links
+        assert set(links) <= set(re.findall(r' id="([^"]*)"', page))
+
+
 def test_a_page_adds_up_what_causes_cost_and_lists_them(reader: Reader, listed: list[Any]) -> None:
     lost: dict[str, float] = {}
     for one in listed:

@@ -234,8 +234,8 @@ def cancelled(evidence: Evidence) -> Outcome:
         severity="notice",
         clause=f"its client cancelled {plural(run.cancelled, 'task')} before they ran{thrown}",
         evidence=(
-            Measure("tasks given up", run.cancelled, "{task}"),
-            Measure("tasks done", run.done, "{task}"),
+            Measure("tasks given up", run.cancelled, "{task}", "h-groups"),
+            Measure("tasks done", run.done, "{task}", "h-groups"),
         ),
         seconds=spent,
         share=share_of(spent, evidence.capacity),
@@ -270,7 +270,7 @@ def retries(evidence: Evidence) -> Outcome:
         f"{'was' if run.retried == 1 else 'were'} run again",
         evidence=(
             Measure("runs that were repeated", run.retried, "{run}", link),
-            Measure("runs", runs, "{run}"),
+            Measure("runs", runs, "{run}", "h-groups"),
         ),
         actions=(
             Action(
@@ -311,8 +311,8 @@ def recomputed(evidence: Evidence) -> Outcome:
         clause=f"{plural(again, 'result')} {'was' if again == 1 else 'were'} lost with "
         f"{plural(len(gone), 'worker')} and computed again",
         evidence=(
-            Measure("results lost", again, "{result}"),
-            Measure("workers lost", len(gone), "{worker}"),
+            Measure("results lost", again, "{result}", "h-groups"),
+            Measure("workers lost", len(gone), "{worker}", "h-lost"),
         ),
         actions=(Action("Run the workers where they stay, or write results that took long."),),
         seconds=lost,

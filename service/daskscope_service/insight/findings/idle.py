@@ -83,7 +83,12 @@ def _measures(evidence: Evidence, idle: float) -> tuple[Measure, ...]:
         for one in cluster.connected[:_MOST_NAMED]
         if one.bytes
     )
-    return (Measure("idle", idle, "s"), Measure("up", cluster.duration, "s"), *held, *sizes)
+    return (
+        Measure("idle", idle, "s", "h-time"),
+        Measure("up", cluster.duration, "s"),
+        *held,
+        *sizes,
+    )
 
 
 def _named(one: Holder) -> str:

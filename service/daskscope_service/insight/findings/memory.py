@@ -169,8 +169,8 @@ def over_provisioned(evidence: Evidence) -> Outcome:
         clause=f"its workers used at most {size(peak)} of {size(limit)}: {percent(unused / limit)} "
         f"of the memory lay idle ({money(cost, cluster.currency)})",
         evidence=(
-            Measure("most memory in use", peak, "By"),
-            Measure("memory", limit, "By"),
+            Measure("most memory in use", peak, "By", "chart-memory"),
+            Measure("memory", limit, "By", "chart-memory"),
         ),
         actions=(
             Action(
@@ -224,7 +224,7 @@ def too_many_threads(evidence: Evidence) -> Outcome:
         f"{'not one fits' if run.largest_output > memory / threads else 'not three fit'}",
         evidence=(
             Measure("memory of a worker", memory, "By", "h-memory"),
-            Measure("threads of a worker", threads, "{thread}"),
+            Measure("threads of a worker", threads, "{thread}", "h-workers"),
             Measure("largest result", run.largest_output, "By", "h-groups"),
         ),
         actions=(
@@ -275,8 +275,8 @@ def growing_memory(evidence: Evidence) -> Outcome:
         f"{size(steady[-1])} of {size(memory)} in {duration(took)}: at that rate a worker is full "
         f"in {duration(left)}",
         evidence=(
-            Measure("unmanaged memory of a worker at first", steady[0], "By"),
-            Measure("in the end", steady[-1], "By"),
+            Measure("unmanaged memory of a worker at first", steady[0], "By", "chart-memory"),
+            Measure("in the end", steady[-1], "By", "chart-memory"),
             Measure("memory of a worker", memory, "By"),
         ),
         actions=(
@@ -318,7 +318,7 @@ def nearly_out_of_memory(evidence: Evidence) -> Outcome:
         clause=f"a worker used {size(most)} of its {size(memory)} ({percent(share)}): at 95 % its "
         "nanny would have ended it",
         evidence=(
-            Measure("most memory of a worker", most, "By"),
+            Measure("most memory of a worker", most, "By", "chart-memory"),
             Measure("memory of a worker", memory, "By"),
         ),
         actions=(

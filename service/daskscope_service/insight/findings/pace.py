@@ -65,7 +65,7 @@ def scheduler_bound(evidence: Evidence) -> Outcome:
         f"and threads computed for {percent(share)} of the time: more workers will not help",
         evidence=(
             Measure("cores that the scheduler used", used, "{cpu}"),
-            Measure("tasks a second", rate, "{task}/s"),
+            Measure("tasks a second", rate, "{task}/s", "h-groups"),
             Measure("computing, of the threads' time", share, "1", "h-time"),
         ),
         actions=(
@@ -122,8 +122,8 @@ def slow_start(evidence: Evidence) -> Outcome:
         f"{duration(took)} passed until {number(there)} "
         f"{'was' if there == 1 else 'were'} there",
         evidence=(
-            Measure("workers at first", began, "{worker}"),
-            Measure("workers at most", most, "{worker}"),
+            Measure("workers at first", began, "{worker}", "h-workers"),
+            Measure("workers at most", most, "{worker}", "h-workers"),
             Measure("until four fifths were there", took, "s"),
         ),
         actions=(
@@ -228,9 +228,9 @@ def compute_loop(evidence: Evidence) -> Outcome:
         "they took together",
         evidence=(
             Measure("computations", worst.times, "{computation}", "h-computations"),
-            Measure("from the first to the last", worst.seconds, "s"),
-            Measure("between them", worst.between, "s"),
-            Measure("idle, of the threads' time", idle, "1"),
+            Measure("from the first to the last", worst.seconds, "s", "h-computations"),
+            Measure("between them", worst.between, "s", "h-computations"),
+            Measure("idle, of the threads' time", idle, "1", "h-time"),
         ),
         actions=(
             Action("Collect lazy results and compute them at once.", "dask.compute(*results)"),
@@ -290,7 +290,7 @@ def worker_churn(evidence: Evidence) -> Outcome:
         evidence=(
             Measure("workers that were sent away", coming.workers, "{worker}", "h-losses"),
             Measure("time of a worker, median", coming.lifetime, "s", "h-losses"),
-            Measure("workers at most at once", cluster.peak_workers, "{worker}"),
+            Measure("workers at most at once", cluster.peak_workers, "{worker}", "chart-workers"),
         ),
         actions=(
             Action(

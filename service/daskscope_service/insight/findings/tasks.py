@@ -60,8 +60,8 @@ def large_graph(evidence: Evidence) -> Outcome:
         clause=f"its graph carries {size(run.graph_bytes)} for {plural(run.tasks, 'task')}, "
         f"{size(each)} each",
         evidence=(
-            Measure("graph", run.graph_bytes, "By"),
-            Measure("tasks", run.tasks, "{task}"),
+            Measure("graph", run.graph_bytes, "By", "h-code"),
+            Measure("tasks", run.tasks, "{task}", "h-groups"),
         ),
         actions=(Action("Read the data inside the tasks, or send it once with client.scatter."),),
         saving=Saving(0.0, min(on_its_way, run.duration), "s", "size of the graph ÷ 10 MB/s"),
@@ -292,7 +292,7 @@ def too_few_tasks(evidence: Evidence) -> Outcome:
         f"had nothing to do for {percent(idle)} of the time",
         evidence=(
             Measure("tasks", run.tasks, "{task}", "h-groups"),
-            Measure("threads", threads, "{thread}"),
+            Measure("threads", threads, "{thread}", "h-workers"),
             Measure("idle, of the threads' time", idle, "1", "h-time"),
         ),
         actions=(Action("Use more chunks or partitions.", f"at least {number(parts)}"),),
@@ -346,7 +346,7 @@ def serial_chain(evidence: Evidence) -> Outcome:
         f"before: threads had nothing to do for {percent(idle)} of the time",
         evidence=(
             Measure("tasks", run.tasks, "{task}", "h-groups"),
-            Measure("tasks that waited for others at once", waiting, "{task}"),
+            Measure("tasks that waited for others at once", waiting, "{task}", "h-groups"),
             Measure("idle, of the threads' time", idle, "1", "h-time"),
         ),
         actions=(

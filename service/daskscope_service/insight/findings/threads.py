@@ -214,7 +214,7 @@ def unused_gpu(evidence: Evidence) -> Outcome:
         evidence=(
             Measure("most use of the GPUs", meanwhile.gpu_utilization, "1"),
             Measure("workers with a GPU", cluster.gpu_workers, "{worker}"),
-            Measure("thread-seconds of tasks", busy, "s"),
+            Measure("thread-seconds of tasks", busy, "s", "h-time"),
         ),
         actions=(Action("Run it without GPUs, or check that its libraries and data use them."),),
         cost=cost,
