@@ -277,6 +277,14 @@ The event's name is in the record's event name and in the attribute `{event_name
 belongs to a computation is part of that computation's trace.
 
 {logs}
+
+The service sends one more, because only it knows findings: set `--otlp-endpoint` of `daskscope
+serve` to the collector's address, and `--otlp-token-file` if that wants a token. It does not send
+notices, effects of other findings, muted findings, and findings about work that began more than a
+day ago. While the collector is away, at most 2,000 events wait in the service's memory;
+`daskscope_finding_events_total` counts those that were sent and dropped.
+
+{finding}
 """
 
 
@@ -353,6 +361,7 @@ def telemetry() -> str:
         metrics=_table(("name", "kind", "unit", "attributes", "meaning"), metrics),
         spans=_table(("name", "meaning", "attributes"), map(_described, names.SPANS)),
         logs=_table(("name", "meaning", "attributes"), map(_described, names.LOG_EVENTS)),
+        finding=_table(("name", "meaning", "attributes"), [_described(names.LOG_FINDING)]),
     )
 
 
@@ -433,7 +442,8 @@ prove it, what to do, and what that saves. The same is in the answers of the [AP
 Lists of computations and clusters show the first cause of each, and can be filtered by it. The page
 *Findings* lists all causes, and adds up the thread time and the cost that each lost; the overview
 shows those that cost most in the last seven days. A notification of kind *finding* reports each of
-them once a day for each user.
+them once a day for each user. By OTLP they leave as log events, [`dask.finding`](telemetry.md), for
+Grafana and whatever else reads them.
 
 The service makes findings of what clusters sent: at a computation's end, and each minute while it
 runs. `daskscope findings rebuild` has them made anew.

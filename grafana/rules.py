@@ -5,7 +5,7 @@ from __future__ import annotations
 from daskscope import names
 from daskscope.names import LogEvent, Metric
 from grafana.alerts import Rule, Value
-from grafana.boards import cluster, computation, pipeline
+from grafana.boards import cluster, computation, fleet, pipeline
 from grafana.config import IDLE_SECONDS, LOST_WORKERS, NEARLY_ALL_MEMORY, WERE_LOST
 from grafana.influxql import CLUSTER, equals
 
@@ -186,6 +186,18 @@ RULES: tuple[Rule, ...] = (
         minutes=5,
         board=cluster.BOARD,
         panel="Tasks by state",
+    ),
+    Rule(
+        uid="cause-found",
+        title="Cause found",
+        summary='the service found {{ (index .Values "found").Value }} cause(s) of lost time or '
+        f"failures on {_WHO}",
+        severity="warning",
+        values=(Value("found", _count("", names.LOG_FINDING), since=10 * MINUTE),),
+        condition="$found > 0",
+        minutes=0,
+        board=fleet.BOARD,
+        panel="Findings",
     ),
     Rule(
         uid="telemetry-dropped",

@@ -115,6 +115,12 @@ COMPUTATION_DONE = "dask.computation.done"
 USER_NAME = "user.name"
 SHUTDOWN_STATE = "dask.shutdown.state"
 SHUTDOWN_REQUESTED_BY = "dask.shutdown.requested_by"
+FINDING_RULE = "dask.finding.rule"
+FINDING_SEVERITY = "dask.finding.severity"
+FINDING_SECONDS = "dask.finding.seconds"
+FINDING_COST = "dask.finding.cost"
+FINDING_CURRENCY = "dask.finding.currency"
+FINDING_URL = "dask.finding.url"
 TASK_GROUP_NAME = "dask.task_group.name"
 TASK_GROUP_TASKS = "dask.task_group.tasks"
 TASK_GROUP_SAMPLED = "dask.task_group.sampled"
@@ -444,6 +450,25 @@ LOG_RECORD = LogEvent(
     ),
 )
 
+#: Sent by the service: only it knows findings.
+LOG_FINDING = LogEvent(
+    "dask.finding",
+    "The service found the cause of a problem: the body is the finding's sentence. Sent once, and "
+    "again if its severity changes; an error if that is critical, else a warning. Holds the "
+    "thread-seconds that were lost and their cost, if they are known, and the address of the page.",
+    (
+        FINDING_RULE,
+        FINDING_SEVERITY,
+        FINDING_SECONDS,
+        FINDING_COST,
+        FINDING_CURRENCY,
+        FINDING_URL,
+        COMPUTATION_ID,
+        USER_NAME,
+    ),
+)
+
+#: Those that the plugin sends.
 LOG_EVENTS: tuple[LogEvent, ...] = (
     LOG_CLUSTER_STARTED,
     LOG_CLUSTER_STOPPED,

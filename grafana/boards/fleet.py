@@ -24,8 +24,9 @@ from grafana.influxql import (
     number_of,
     rate,
     rate_now,
+    records,
 )
-from grafana.panels import Lines, Stat
+from grafana.panels import Lines, Link, Stat
 from grafana.table import Column, Table
 
 _ERRED = equals(names.COMPUTATION_STATUS, "erred")
@@ -162,6 +163,29 @@ _LISTS = (
             Column("Cost", "Cost", decimals=2),
         ),
         sort="Idle for",
+    ),
+    Table(
+        title="Findings",
+        description="Causes that the service found, the newest first, without those that cost "
+        "little. The service sends them if its --otlp-endpoint is set.",
+        queries=(records(names.LOG_FINDING, names.CLUSTER_NAME, names.USER_NAME),),
+        empty="Nothing stands out in this time, or the service sends no findings",
+        height=8,
+        extract=True,
+        columns=(
+            Column("Time", "Found"),
+            Column(names.FINDING_RULE, "Cause"),
+            Column(names.FINDING_SEVERITY, "Severity"),
+            Column("body", "Finding"),
+            Column(names.FINDING_SECONDS, "Thread time lost", unit="s"),
+            Column(names.CLUSTER_NAME, "Cluster"),
+            Column(names.USER_NAME, "User"),
+            Column(
+                names.FINDING_URL,
+                "Page",
+                links=(Link("The finding in daskscope", "${__value.raw}", new_tab=True),),
+            ),
+        ),
     ),
     computations_that_ended(
         title="Computations that ended last",

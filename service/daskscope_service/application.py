@@ -34,6 +34,7 @@ from daskscope_service.findings import mutes_api as mutes
 from daskscope_service.findings import pages as findings_page
 from daskscope_service.findings import thresholds_api as thresholds
 from daskscope_service.findings.evaluator import ROUND_SECONDS, Evaluator
+from daskscope_service.findings.otlp_events import SEND_SECONDS, FindingEvents
 from daskscope_service.ingest import heartbeat_api as heartbeats
 from daskscope_service.ingest import otlp_api as otlp
 from daskscope_service.ingest.decoding_turns import DecodingTurns
@@ -272,7 +273,8 @@ def _background(
     notifier = Notifier(
         engine, sender, url=settings.url, silent_after=settings.silent_after, up_since=time.time()
     )
-    evaluator = Evaluator(engine, series, settings.silent_after, writer.is_busy)
+    events = FindingEvents(engine, settings, settings.silent_after, instruments)
+    evaluator = Evaluator(engine, series, settings.silent_after, writer.is_busy, events.report)
     namer = Namer(engine, settings.silent_after)
     enforce = functools.partial(patrol, engine, settings.silent_after)
     ended = threading.Event()
@@ -287,6 +289,8 @@ def _background(
         PeriodicTask("forgetting", forget, _PRUNE_SECONDS, ended=ended),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
         PeriodicTask("findings", evaluator.round, ROUND_SECONDS),
+        # After it: what its last round found is sent, too.
+        PeriodicTask("finding events", events.round, SEND_SECONDS),
         PeriodicTask("jobs", namer.round, NAMING_SECONDS),
         PeriodicTask("counting", quotas.round, QUOTA_SECONDS),
         PeriodicTask("emptying the log", functools.partial(empty_log, engine), LOOK_SECONDS),

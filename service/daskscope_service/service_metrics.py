@@ -55,6 +55,9 @@ class ServiceMetrics:
         self.rows_left_out = counter(
             "beat_rows_left_out", "Rows of heartbeats that were invalid and left out."
         )
+        self.finding_events = counter(
+            "finding_events", "OTLP log events of new findings, sent or dropped.", "outcome"
+        )
         self.refused = counter(
             "refused", "Requests to store data that were refused for now.", "reason"
         )

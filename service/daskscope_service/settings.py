@@ -82,6 +82,16 @@ class Settings:
         "Default: none, for an InfluxDB without authentication.",
         secret=True,
     )
+    otlp_endpoint: str = _setting(
+        "",
+        "Address of an OTLP/HTTP receiver, such as a collector: the service sends a log event to "
+        "it for each new finding, of all workspaces. Default: none are sent.",
+    )
+    otlp_token: str = _setting(
+        "",
+        "Bearer token of that receiver. Default: none.",
+        secret=True,
+    )
     migrate: str = _setting(
         "apply",
         "What the service does at its start with a database of an older daskscope: "
@@ -240,6 +250,11 @@ class Settings:
             raise ConfigurationError(
                 f"DASKSCOPE_INFLUXDB_URL is {self.influxdb_url!r}; it must be an address such as "
                 "http://127.0.0.1:8086"
+            )
+        if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"DASKSCOPE_OTLP_ENDPOINT is {self.otlp_endpoint!r}; it must be an address such as "
+                "http://127.0.0.1:4318"
             )
         if urlsplit(self.public_url).path.strip("/"):
             raise ConfigurationError(

@@ -34,6 +34,7 @@ NAMES = {
     "daskscope_service_database_read_seconds",
     "daskscope_service_database_size_bytes",
     "daskscope_service_database_up",
+    "daskscope_service_finding_events",
     "daskscope_service_last_beat_age_seconds",
     "daskscope_service_otlp_rejected",
     "daskscope_service_queue_capacity",

@@ -14,6 +14,7 @@ KEYS = ("0a" * 32, "0b" * 32)
 _VALUES: dict[str, Any] = {
     "database_url": "postgresql+psycopg://user:password@database/daskscope",
     "influxdb_token": "a token of InfluxDB",
+    "otlp_token": "a token of a collector",
     "metrics_token": "a token of Prometheus",
     "code_keys": KEYS,
     "oidc_client_secret": "a secret of the provider",

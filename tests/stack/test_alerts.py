@@ -20,7 +20,7 @@ from tests.stack.run import Run
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.uid)
 
 STEP = 15
-INFO, ERROR = 9, 17
+INFO, WARN, ERROR = 9, 13, 17
 
 Value = Callable[[float], float | None]
 #: When it was told, minutes ago; of what; how serious; and what else it says.
@@ -100,6 +100,8 @@ STORIES = {
     "scales down": Story(logs=tuple(left(age, "retired", INFO) for age in range(1, 9))),
     "stuck": Story(processing=always(3), sets_off=("progress-stuck",)),
     "one long task": Story(began=12, processing=always(1)),
+    "has a cause": Story(logs=((3, names.LOG_FINDING, WARN, {}),), sets_off=("cause-found",)),
+    "had a cause": Story(logs=((30, names.LOG_FINDING, WARN, {}),)),
     "drops": Story(
         dropped=lambda age: 8 - age if age < 8 else None, sets_off=("telemetry-dropped",)
     ),

@@ -56,7 +56,8 @@ class _Pass:
 class ClusterPasses:
     """Judges the clusters of each workspace, a part of a pass in each round.
 
-    ``go_on`` is called after some clusters were judged, with the seconds that this took.
+    ``go_on`` is called after some clusters were judged, with the seconds that this took; ``report``
+    with the new findings of a workspace, once they are stored.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class ClusterPasses:
         store: SeriesStore,
         silent_after: float,
         go_on: Callable[[float], None],
+        report: Callable[[str, list[Item]], None],
     ) -> None:
         self._engine = engine
         self._store = store
         self._silent_after = silent_after
         self._go_on = go_on
+        self._report = report
         # By workspace: the pass that has not ended, when the last pass that has ended began, and
         # when the last one with silent clusters began.
         self._passes: dict[str, _Pass] = {}
@@ -148,9 +151,11 @@ class ClusterPasses:
                 if _differs(items, before.get(row.id, []), now, found.cluster.status):
                     changed.append((row.id, items))
         if changed:
+            new: list[Item] = []
             with writing(self._engine) as connection:
                 for id, items in changed:
-                    store_findings(connection, name, id, "", items)
+                    new += store_findings(connection, name, id, "", items)
+            self._report(name, new)
 
 
 def _stored(connection: Connection, name: str, ids: Iterable[str]) -> dict[str, list[Any]]:

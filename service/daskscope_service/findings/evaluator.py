@@ -59,6 +59,7 @@ class Evaluator:
     """Makes the findings of all workspaces, in rounds.
 
     ``writer_is_busy`` returns whether requests wait until the writer has stored what they sent.
+    ``report`` gets the new findings of a workspace, once they are stored.
     """
 
     def __init__(
@@ -67,16 +68,18 @@ class Evaluator:
         store: SeriesStore,
         silent_after: float,
         writer_is_busy: Callable[[], bool] = lambda: False,
+        report: Callable[[str, list[Item]], None] = lambda workspace, findings: None,
     ) -> None:
         self._engine = engine
         self._store = store
         self._silent_after = silent_after
         self._writer_is_busy = writer_is_busy
+        self._report = report
         self._lease = Lease(engine, WORK)
         self._clusters_at = 0.0
         # By workspace: when the prices or thresholds by which it is judged were changed.
         self._repricing: dict[str, float | None] = {}
-        self._passes = ClusterPasses(engine, store, silent_after, self._let_others_go_on)
+        self._passes = ClusterPasses(engine, store, silent_after, self._let_others_go_on, report)
 
     def round(self) -> int:
         """Judge the computations and clusters that are due; return how many they were."""
@@ -158,10 +161,12 @@ class Evaluator:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
             judged = [self._judged(scope, row) for row in rows]
+        new: list[Item] = []
         with writing(self._engine) as connection:
             for row, (found, next_at) in zip(rows, judged, strict=True):
-                store_findings(connection, name, row.cluster, row.id, found)
+                new += store_findings(connection, name, row.cluster, row.id, found)
                 _judged_at(connection, name, row, next_at)
+        self._report(name, new)
 
     def _judged(self, scope: Scope, row: Any) -> tuple[list[Item], float | None]:
         """Return the findings of a computation, and when to judge it again: None for never."""

@@ -34,24 +34,21 @@ def _row(one: Finding, place: int, user: str, at: float, now: float) -> Item:
 
 def store_findings(
     connection: Connection, name: str, of_cluster: str, id: str, items: list[Item]
-) -> None:
-    """Replace the findings of the computation ``id``, or of the cluster itself if ``id`` is ""."""
-    connection.execute(
+) -> list[Item]:
+    """Replace the findings of the computation ``id``, or of the cluster itself if ``id`` is "".
+
+    Return those that were not there before, or with another severity or as the effect of another.
+    """
+    same = (finding.c.id, finding.c.severity, finding.c.suppressed_by)
+    before = connection.execute(
         delete(finding)
         .where(finding.c.workspace == name, finding.c.cluster == of_cluster)
         .where(finding.c.computation == id)
-    )
-    if items:
-        connection.execute(
-            insert(finding),
-            [
-                item
-                | {
-                    "workspace": name,
-                    "cluster": of_cluster,
-                    "computation": id,
-                    "id": f"{id}:{item['rule']}",
-                }
-                for item in items
-            ],
-        )
+        .returning(*same)
+    ).all()
+    known = set(map(tuple, before))
+    key = {"workspace": name, "cluster": of_cluster, "computation": id}
+    rows = [item | key | {"id": f"{id}:{item['rule']}"} for item in items]
+    if rows:
+        connection.execute(insert(finding), rows)
+    return [row for row in rows if tuple(row[column.name] for column in same) not in known]
