@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
 import typing
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
@@ -64,6 +63,9 @@ NO_CURRENCY = "XXX"
 #: Times lie between the year that Dask began in and this many seconds after the receiver's clock.
 EARLIEST = 1_420_070_400.0
 MAX_AHEAD = 86_400.0
+
+#: The most seconds between the announcement of a shutdown and the close: seven days.
+MAX_GRACE = 604_800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -822,7 +824,7 @@ def _command(fields: Any) -> Command | None:
     grace, even_if_busy = fields.get("grace"), fields.get("even_if_busy", False)
     number = isinstance(grace, int | float) and not isinstance(grace, bool)
     # Compared, not converted: a whole number may be beyond what a float holds.
-    if grace is not None and not (number and 0 <= grace <= sys.float_info.max):
+    if grace is not None and not (number and 0 <= grace <= MAX_GRACE):
         return None
     if not isinstance(even_if_busy, bool) or not 0 < len(fields["id"]) <= MAX_NAME:
         return None

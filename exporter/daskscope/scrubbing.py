@@ -22,6 +22,10 @@ SCRUBBED = "[scrubbed]"
 #: Characters before and after a name that are searched for its context.
 _BEFORE, _BEHIND = 200, 1_000
 
+#: Names of secrets in one text without a value behind them. Each takes as long as a long line of
+#: prose. If a text has more, the rest of it is replaced.
+MAX_WITHOUT_VALUE = 1_000
+
 
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -111,14 +115,18 @@ class Scrubber:
 def _without_named(text: str, kinds: tuple[_Named, ...]) -> str:
     """Return ``text`` without the values behind names of secrets."""
     parts: list[str] = []
-    at = 0
+    at = without_value = 0
     # Only this letter becomes two letters in lower case, which would shift all positions behind it.
     for stem in _compiled(STEMS).finditer(text.replace("\u0130", "i").lower()):
         name = _compiled(NAME).match(text, stem.start()) if stem.start() >= at else None
-        found = None if name is None else _behind(name, text, kinds)
+        if name is None:
+            continue
+        found = _behind(name, text, kinds)
         if found is not None:
             parts += text[at : found.end("keep")], SCRUBBED
             at = found.end()
+        elif (without_value := without_value + 1) > MAX_WITHOUT_VALUE:
+            return "".join((*parts, text[at : name.start()], SCRUBBED))
     return "".join((*parts, text[at:])) if parts else text
 
 

@@ -88,6 +88,7 @@ SHUTDOWN = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": ""
         "shutdown",
         {"action": "shutdown"},
         *([SHUTDOWN | {"grace": grace}] for grace in (10**400, float("inf"), float("nan"), -1)),
+        [SHUTDOWN | {"grace": protocol.MAX_GRACE + 1}],
     ],
 )
 def test_an_answer_with_odd_commands_is_a_reply_all_the_same(odd: object) -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from daskscope import scrubbing, slow_patterns
 from daskscope.cutting import without_middle
 from daskscope.messages import is_dasks, json_safe, of_dask
-from daskscope.scrubbing import SCRUBBED, Scrubber, without_code, without_source_lines
+from daskscope.scrubbing import (
+    MAX_WITHOUT_VALUE,
+    SCRUBBED,
+    Scrubber,
+    without_code,
+    without_source_lines,
+)
 
 LIMIT = 20_000
 SECRET = "s3cr3t-W0rd+4711"
@@ -243,6 +249,12 @@ def test_no_text_takes_long(piece: str) -> None:
     """A quadratic search of as much as is searched at most would meet the time limit of a test."""
     for code in (False, True):
         assert Scrubber().scrub(piece * (2 * LIMIT // len(piece)), LIMIT, code=code)
+
+
+def test_of_a_text_full_of_secrets_names_the_rest_is_left_out() -> None:
+    few = "token " * MAX_WITHOUT_VALUE
+    assert Scrubber().scrub(few, LIMIT) == few
+    assert Scrubber().scrub(f"{few}token and more", LIMIT) == f"{few}[scrubbed]"
 
 
 @pytest.mark.parametrize("kept", [0, 2, 4])

@@ -9,6 +9,7 @@ from flask import Blueprint
 from msgspec import Meta
 
 from daskscope import api_types as types
+from daskscope.protocol import MAX_GRACE
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
 from daskscope_service.shutdowns import commands as shutdowns
@@ -23,7 +24,7 @@ blueprint = Blueprint("commands", __name__, url_prefix="/api/v1")
 
 _Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00]*$")]
 _Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
-_Seconds = Annotated[float, Meta(ge=0, le=7 * 86400)]
+_Seconds = Annotated[float, Meta(ge=0, le=MAX_GRACE)]
 
 
 class ShutdownRequest(msgspec.Struct, forbid_unknown_fields=True):
