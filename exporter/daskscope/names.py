@@ -177,6 +177,13 @@ MEMORY_USED = Metric(
     "Memory of the connected workers: managed (Dask's data), unmanaged, or spilled to disk.",
     (MEMORY_KIND,),
 )
+MEMORY_PEAK = Metric(
+    "dask.memory.peak",
+    "gauge",
+    "By",
+    "The most memory that the process of any one worker of the cluster has ever had, as its "
+    "operating system or its nanny says. Absent while none of them says so.",
+)
 TASK_COUNT = Metric(
     "dask.task.count", "updowncounter", "{task}", "Tasks that the scheduler holds.", (TASK_STATE,)
 )
@@ -220,6 +227,13 @@ EVENT_COUNT = Metric(
     "dask.event.count", "counter", "{event}", "Allow-listed events.", (EVENT_TOPIC,)
 )
 CLIENT_COUNT = Metric("dask.client.count", "updowncounter", "{client}", "Clients connected.")
+CLIENT_MEMORY = Metric(
+    "dask.client.memory",
+    "updowncounter",
+    "By",
+    "Size of the results that the connected clients hold, which stay in memory until they release "
+    "them. What two clients hold counts twice. Absent if one holds too many to add up.",
+)
 COMPUTATION_COUNT = Metric(
     "dask.computation.count",
     "updowncounter",

@@ -105,10 +105,13 @@ _MEMORY = (
     Lines(
         title="Memory of the workers",
         width=8,
-        description="Managed: Dask's data. Unmanaged: all other memory of the processes.",
+        description="Managed: Dask's data. Unmanaged: all other memory of the processes. Held by "
+        "clients: results that stay until they are released. The most that one worker ever had.",
         queries=(
             level(names.MEMORY_USED, names.MEMORY_KIND),
             level(names.MEMORY_LIMIT, alias="limit"),
+            level(names.CLIENT_MEMORY, alias="held by clients"),
+            level(names.MEMORY_PEAK, alias="most of one worker"),
         ),
         empty=_SILENT,
         unit="bytes",

@@ -243,6 +243,25 @@ def test_gpus_are_told_as_far_as_workers_tell_of_them(
         assert recorder.points(metric)[0] == ({} if value is None else {(): value}), metric.name
 
 
+def test_what_clients_hold_and_the_most_that_a_worker_had_are_metrics_too(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, (one, _) = two_workers
+    held = client.map(make, [MIB, 2 * MIB], workers=[one], pure=False)
+    wait(held)
+    nbytes = sizeof(Result(MIB)) + sizeof(Result(2 * MIB))
+    _points(recorder, names.CLIENT_MEMORY, lambda values: values == {(): nbytes})
+    _points(
+        recorder,
+        names.MEMORY_PEAK,
+        lambda values: (
+            values.get((), 0) in {beat.status.peak_worker_memory for beat in recorder.beats}
+        ),
+    )
+    del held
+    _points(recorder, names.CLIENT_MEMORY, lambda values: values == {(): 0})
+
+
 # --- transfers and spilling -----------------------------------------------------------------------
 
 

@@ -61,6 +61,12 @@ def _task_output(snapshot: Cleared) -> Values:
     return [(row.output_bytes, {names.TASK_PREFIX: row.prefix}) for row in snapshot.prefixes]
 
 
+def _client_memory(snapshot: Cleared) -> Values:
+    sizes = [client.bytes for client in snapshot.status.connected]
+    known = [size for size in sizes if size is not None]
+    return one(sum(known)) if len(known) == len(sizes) else []
+
+
 #: The function that reads each metric's values from a snapshot.
 READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.WORKER_COUNT: lambda s: _states(
@@ -72,6 +78,7 @@ READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.WORKER_LOSS: lambda s: each(names.WORKER_LOSS_REASON, s.losses_by_reason),
     names.MEMORY_LIMIT: lambda s: one(s.workers.memory_limit),
     names.MEMORY_USED: lambda s: each(names.MEMORY_KIND, s.workers.memory),
+    names.MEMORY_PEAK: lambda s: _measured(s.status.peak_worker_memory),
     names.TASK_COUNT: lambda s: each(names.TASK_STATE, s.status.tasks),
     names.TASK_COMPLETED: _task_completed,
     names.TASK_RUNNING: _task_running,
@@ -79,6 +86,7 @@ READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.EXCEPTION_COUNT: lambda s: each(names.EXCEPTION_TYPE, s.exceptions),
     names.EVENT_COUNT: lambda s: each(names.EVENT_TOPIC, s.events_by_topic),
     names.CLIENT_COUNT: lambda s: one(s.status.clients),
+    names.CLIENT_MEMORY: _client_memory,
     names.COMPUTATION_COUNT: lambda s: one(s.computations_running),
     names.CLUSTER_IDLE: lambda s: one(s.status.idle_seconds or 0.0),
     names.CLUSTER_COST: lambda s: _measured(s.status.cost),
