@@ -494,6 +494,35 @@ class Receipt(TypedDict):
     sentence: str
 
 
+class SizeProposal(TypedDict):
+    """Another size for a job's workers: ``wanted`` in place of ``now``.
+
+    ``what`` is the memory of one worker, or the threads of all; ``most`` is the most that the runs
+    needed. ``saving`` is money per run, None without prices or if nothing is saved.
+    """
+
+    what: Literal["memory", "threads"]
+    now: float
+    most: float
+    wanted: float
+    unit: str
+    sentence: str
+    setting: str
+    saving: Saving | None
+
+
+class Sizing(TypedDict):
+    """What the newest passed ``runs`` of a job, at most 20, say of the size of its workers.
+
+    ``missing`` is how many more runs are needed before anything is proposed.
+    """
+
+    runs: int
+    missing: int
+    sentence: str
+    proposals: list[SizeProposal]
+
+
 class JobDetail(Job):
     """A job with its newest runs, oldest first, at most 200.
 
@@ -508,6 +537,7 @@ class JobDetail(Job):
     users: list[UserOfJob]
     findings: list[FindingOfJob]
     receipt: Receipt | None
+    sizing: Sizing
 
 
 class ComparedRun(TypedDict):

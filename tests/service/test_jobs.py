@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy import select, update
 
 import daskscope
-from daskscope.protocol import CodeFrame
+from daskscope.protocol import CodeFrame, Prices
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -209,3 +209,23 @@ def test_python_and_the_command_line_list_jobs(place: Place) -> None:
             cli, ["list", "jobs", "--sort", "cost", "--json"], catch_exceptions=False
         )
         assert json.loads(as_json.output)["id"] == job["id"]
+
+
+def test_a_job_says_which_size_its_workers_need(place: Place) -> None:
+    small = {"memory_limit": 4 * 8 * 2**30, "peak_worker_memory": 2**30}
+    priced = {"prices": Prices("USD", {"thread": 3600.0, "gib": 1.0})}
+    for day in range(4):
+        place.run(20, 9 - day, status_fields=small, cluster=priced)
+    [job] = place.jobs(runs=4)
+    sizing = place.answer(f"jobs/{job['id']}")["sizing"]
+    assert (sizing["runs"], sizing["missing"], sizing["proposals"]) == (4, 1, [])
+    assert sizing["sentence"] in place.page(f"/jobs/{job['id']}")
+    place.run(20, 1, status_fields=small, cluster=priced)
+    place.jobs(runs=5)
+    [found] = place.answer(f"jobs/{job['id']}")["sizing"]["proposals"]
+    assert (found["what"], found["wanted"]) == ("memory", 1.25 * 2**30)
+    page = place.page(f"/jobs/{job['id']}")
+    assert found["sentence"] in page
+    assert "<code>--memory-limit 1280MiB</code>" in page
+    assert found["saving"]["text"] in page
+    assert found["saving"]["text"].endswith("(estimate)")

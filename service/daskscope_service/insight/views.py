@@ -162,6 +162,7 @@ class JobDetail(JobView, frozen=True):
     users: list[Item]
     findings: list[Item]
     receipt: Item | None
+    sizing: Item
 
 
 class ShutdownView(Row, frozen=True):

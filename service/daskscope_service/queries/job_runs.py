@@ -44,7 +44,7 @@ _TO_COMPARE = [
     cluster.c[name]
     for name in (
         *("environment", "settings", "host", "kind", "memory_limit", "deployment"),
-        "peak_worker_memory",
+        *("peak_worker_memory", "peak_memory_used", "peak_workers", "workers"),
     )
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Literal
@@ -14,13 +14,17 @@ from sqlalchemy import and_, func, tuple_
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import computation, finding, job
 from daskscope_service.db.scope import Item, Page, Scope, Selection, first_page
+from daskscope_service.insight.findings.headline import saving_in_words
 from daskscope_service.insight.jobs.differences import changes_in_words
 from daskscope_service.insight.jobs.receipt import receipt_of, sides
+from daskscope_service.insight.jobs.sizing import Sizing, sizing_of
 from daskscope_service.insight.jobs.summary import Summary, has_passed, summed_up
 from daskscope_service.insight.views import JobDetail, JobRun, JobView
+from daskscope_service.insight.wording import estimate
 from daskscope_service.queries.causes import among
 from daskscope_service.queries.computations import Heading, headings_by_key
 from daskscope_service.queries.job_runs import newest_runs
+from daskscope_service.queries.thresholds import thresholds_of
 from daskscope_service.web.fields import Missing
 
 Sort = Literal["last", "cost", "change"]
@@ -115,6 +119,7 @@ def one_job(scope: Scope, id: str) -> JobDetail:
         "users": [{"user": user, "runs": count} for user, count in users.most_common()],
         "findings": _findings(scope, runs[-_OF_FINDINGS:]),
         "receipt": None if receipt is None else asdict(receipt),
+        "sizing": _sizing(sizing_of(runs, thresholds_of(scope.connection, scope.workspace)), runs),
     }
     [view] = _views(scope, rows)
     return JobDetail.of(structs.asdict(view) | made)
@@ -126,6 +131,15 @@ _OF_RUN = (
     *("thread_seconds", "cost", "currency", "price_source", "tasks", "workers"),
     *("spilled_bytes", "transferred_bytes", "largest_output"),
 )
+
+
+def _sizing(sizing: Sizing, runs: Sequence[JobRun]) -> Item:
+    item = asdict(sizing)
+    for proposal, made in zip(item["proposals"], sizing.proposals, strict=True):
+        if made.saving is not None:
+            words = saving_in_words(made.saving)
+            proposal["saving"]["text"] = f"{words} ({estimate([runs[-1].price_source])})"
+    return item
 
 
 def _views(scope: Scope, rows: list[Item]) -> list[JobView]:
