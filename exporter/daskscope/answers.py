@@ -11,6 +11,7 @@ from typing import Any
 
 from daskscope.one_line import one_line
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 #: Characters of a line of text.
 _WIDTH = 88
 #: Rows that a repr of a list shows.
@@ -257,8 +258,8 @@ def _wrapped(line: Line) -> str:
     indent = "  " * line.indent
     if line.text == line.link:  # an address on two lines is none
         return indent + line.text
-    # Unlike one_line(), this leaves the spaces that align columns.
-    text = "".join(one if one.isprintable() else " " for one in line.text)
+    # Unlike one_line(), this leaves spaces that align columns or hold a number to its unit.
+    text = "".join(one if one.isprintable() or one == _NO_BREAK else " " for one in line.text)
     return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
