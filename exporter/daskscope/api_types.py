@@ -984,11 +984,31 @@ class Sent(TypedDict):
     failure: str | None
 
 
+class BudgetForecast(TypedDict):
+    """How this month goes on if each day costs as much as the last ``days`` did on average.
+
+    ``at_end`` is the cost of the month at its end. ``passes_at`` is when it passes the budget: None
+    if that is not in this month, or has happened already.
+    """
+
+    per_day: float
+    days: float
+    at_end: float
+    passes_at: datetime | None
+
+
 class Budget(TypedDict):
-    """The budget for the clusters that start in one month (UTC); None without a budget."""
+    """The budget for the clusters that start in one month (UTC); None without a budget.
+
+    ``spent`` is the estimated cost of those that started in this month, ``sentence`` says how that
+    stands. ``forecast`` is None with too few days or clusters to continue.
+    """
 
     amount: float | None
     currency: str | None
+    spent: float | None
+    sentence: str | None
+    forecast: BudgetForecast | None
 
 
 KeptKind = Literal[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 
 import msgspec
@@ -10,6 +11,7 @@ from flask import Blueprint, g
 from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.costs.budgets import Amount, Budget, budget_of, set_budget
+from daskscope_service.costs.forecasts import in_words, spent
 from daskscope_service.db.scope import Item
 from daskscope_service.services import services
 from daskscope_service.web.fields import Currency
@@ -46,4 +48,11 @@ def put_budget(body: BudgetRequest) -> Item:
 def _budget() -> Item:
     with services().engine.connect() as connection:
         budget = budget_of(connection, g.workspace)
-    return {"amount": None, "currency": None} if budget is None else asdict(budget)
+        if budget is None:
+            return dict.fromkeys(("amount", "currency", "spent", "sentence", "forecast"))
+        found = spent(connection, g.workspace, budget, time.time())
+    return asdict(budget) | {
+        "spent": found.amount,
+        "sentence": in_words(budget, found),
+        "forecast": None if found.forecast is None else asdict(found.forecast),
+    }

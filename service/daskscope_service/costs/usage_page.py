@@ -14,6 +14,8 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
+from daskscope_service.costs.budgets import budget_of
+from daskscope_service.costs.forecasts import in_words, spent
 from daskscope_service.costs.spending import (
     UsageSum,
     by_period,
@@ -91,6 +93,10 @@ def people() -> ResponseReturnValue:
         if not has_clusters(scope):
             return first_run()
         items = list_usage(scope, first, weeks, 7)
+        limit = budget_of(scope.connection, scope.workspace)
+        budget = None
+        if limit is not None:
+            budget = in_words(limit, spent(scope.connection, scope.workspace, limit, now))
     each_week = by_period(items, weeks)
     whole = total(each_week)
     measures = _measures(whole)
@@ -121,6 +127,7 @@ def people() -> ResponseReturnValue:
         whole=whole,
         sums=[_text(measure, one) for one in reversed(each_week)],
         text_of=functools.partial(_text, measure),
+        budget=budget,
         prices=price_lists(items),
         shades=_SHADES,
     )

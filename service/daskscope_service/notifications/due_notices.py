@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, and_, func, not_, or_
+from sqlalchemy import Connection, Engine, and_, not_
 
-from daskscope_service.costs.prices import prices_of
-from daskscope_service.costs.pricing import cost
+from daskscope_service.costs.budgets import budget_of
+from daskscope_service.costs.forecasts import cost_of_month, month_of
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import (
     FINDING_COSTS,
-    budget,
     cluster,
     computation,
     finding,
@@ -161,34 +160,21 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
 
 
 def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]:
-    limit = connection.execute(select_in(workspace, budget)).mappings().first()
+    limit = budget_of(connection, workspace)
     if limit is None:
         return []
-    month = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    currency = cluster.c.prices["currency"].as_string()
-    wanted = currency == limit["currency"]
-    prices = prices_of(connection, workspace)
-    if prices.per_hour and prices.currency == limit["currency"]:
-        wanted = or_(wanted, currency.is_(None))
-    # Sum up separately the clusters that reported prices of their own, and the others.
-    own = currency.is_not(None)
-    query = select_in(workspace, cluster, own, func.sum(cost(prices)))
-    rows = connection.execute(
-        query.where(cluster.c.started_at >= month.timestamp(), wanted).group_by(own)
-    ).all()
-    spent = sum(amount or 0.0 for _, amount in rows)
-    if spent <= limit["amount"]:
+    now = time.time()
+    amount, sources = cost_of_month(connection, workspace, limit, now)
+    if amount <= limit.amount:
         return []
-    sources = ["cluster" if own else prices.source for own, amount in rows if amount]
+    month = month_of(now)
     name = f"{month:%B %Y}"
     return [
         {
-            "id": f"budget passed:{month:%Y-%m}:{limit['amount']:g} {limit['currency']}",
+            "id": f"budget passed:{month:%Y-%m}:{limit.amount:g} {limit.currency}",
             "kind": "budget passed",
             "cluster": "",
-            "sentence": words.budget_passed(
-                spent, limit["amount"], limit["currency"], name, sources
-            ),
+            "sentence": words.budget_passed(amount, limit.amount, limit.currency, name, sources),
             "path": "/people",
         }
     ]

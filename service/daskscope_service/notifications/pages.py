@@ -9,6 +9,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, changing, check_fresh, may_act, signed_in
 from daskscope_service.costs.budgets import Budget, budget_of, set_budget
+from daskscope_service.costs.forecasts import in_words, spent
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
 from daskscope_service.notifications.sending import Busy, NotSent
@@ -93,11 +94,15 @@ def _page(status: int = 200, wrong: str | None = None, done: str | None = None) 
     with services().engine.connect() as connection:
         listed = targets.list_targets(connection, g.workspace)
         budget = budget_of(connection, g.workspace)
+        stands = None
+        if budget is not None:
+            stands = in_words(budget, spent(connection, g.workspace, budget, time.time()))
     page = render_template(
         "notifications.html",
         now=time.time(),
         targets=listed,
         budget=budget,
+        stands=stands,
         kinds=KINDS,
         wrong=wrong,
         done=done,

@@ -1,0 +1,129 @@
+"""What the clusters of this month have cost, and when they will have cost more than the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, func, or_
+
+from daskscope_service.costs.budgets import Budget
+from daskscope_service.costs.prices import prices_of
+from daskscope_service.costs.pricing import cost
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster
+from daskscope_service.insight.wording import estimate, money
+
+_DAY = 86400.0
+#: The days whose cost a forecast continues, and the fewest of them.
+_DAYS, _LEAST_DAYS = 7, 3
+#: Clusters in those days, with fewer of which there is nothing to continue.
+_LEAST_CLUSTERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How the month goes on if each day costs as much as the last ``days`` did on average.
+
+    ``at_end`` is the cost at the month's end. ``passes_at`` is when it passes the budget, None if
+    that is not in this month, or has happened.
+    """
+
+    per_day: float
+    days: float
+    at_end: float
+    passes_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the clusters that started since ``since`` have cost, by prices of ``sources``.
+
+    ``forecast`` is None with too few days or clusters to continue.
+    """
+
+    since: float
+    amount: float
+    sources: tuple[str, ...]
+    forecast: Forecast | None
+
+
+def month_of(now: float) -> datetime:
+    """Return the start of the month of UTC in which ``now`` is."""
+    moment = datetime.fromtimestamp(now, UTC)
+    return moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def cost_of_month(
+    connection: Connection, workspace: str, budget: Budget, now: float
+) -> tuple[float, list[str]]:
+    """Return what the clusters that started in this month have cost, and the sources of prices."""
+    amount, sources, _ = _cost_since(connection, workspace, budget, month_of(now).timestamp())
+    return amount, sources
+
+
+def spent(connection: Connection, workspace: str, budget: Budget, now: float) -> Spent:
+    """Return what was spent of ``budget`` in this month, with a forecast."""
+    month = month_of(now)
+    amount, sources = cost_of_month(connection, workspace, budget, now)
+    lately, _, clusters = _cost_since(connection, workspace, budget, now - _DAYS * _DAY)
+    first = connection.execute(select_in(workspace, cluster, func.min(cluster.c.started_at)))
+    days = min((now - (first.scalar() or now)) / _DAY, float(_DAYS))
+    forecast = None
+    if days >= _LEAST_DAYS and clusters >= _LEAST_CLUSTERS:
+        next_month = (month + timedelta(days=32)).replace(day=1).timestamp()
+        per_day = lately / days
+        at_end = amount + per_day * (next_month - now) / _DAY
+        passes_at = None
+        if amount <= budget.amount < at_end:
+            passes_at = now + (budget.amount - amount) / per_day * _DAY
+        forecast = Forecast(per_day, days, at_end, passes_at)
+    return Spent(month.timestamp(), amount, tuple(sources), forecast)
+
+
+def _cost_since(
+    connection: Connection, workspace: str, budget: Budget, since: float
+) -> tuple[float, list[str], int]:
+    """Return the cost, the sources of prices and the number of the clusters that started since.
+
+    Clusters whose prices are in another currency than the budget's are left out.
+    """
+    currency = cluster.c.prices["currency"].as_string()
+    wanted = currency == budget.currency
+    prices = prices_of(connection, workspace)
+    if prices.per_hour and prices.currency == budget.currency:
+        wanted = or_(wanted, currency.is_(None))
+    # Sum up separately the clusters that reported prices of their own, and the others.
+    own = currency.is_not(None)
+    query = select_in(workspace, cluster, own, func.sum(cost(prices)), func.count())
+    query = query.where(cluster.c.started_at >= since, wanted).group_by(own)
+    rows = connection.execute(query).all()
+    return (
+        sum(amount or 0.0 for _, amount, _ in rows),
+        ["cluster" if own else prices.source for own, amount, _ in rows if amount],
+        sum(count for _, _, count in rows),
+    )
+
+
+def in_words(budget: Budget, found: Spent) -> str:
+    """Return how a month stands against its budget, as a sentence or two."""
+    currency = budget.currency
+    said = (
+        f"Clusters that started in {datetime.fromtimestamp(found.since, UTC):%B} have cost "
+        f"{money(found.amount, currency)} of the budget of {money(budget.amount, currency)}, an "
+        f"{estimate(found.sources)}."
+    )
+    ahead = found.forecast
+    if ahead is None:
+        return f"{said} There are too few clusters or days for a forecast."
+    rate = f"At {money(ahead.per_day, currency)} a day, as in the last {ahead.days:.0f} days,"
+    if found.amount > budget.amount:
+        return f"{said} {rate} it will be {money(ahead.at_end, currency)} at the month's end."
+    if ahead.passes_at is None:
+        end = f"{money(ahead.at_end, currency)} at the month's end"
+        return f"{said} {rate} it will be {end}, within the budget."
+    day = datetime.fromtimestamp(ahead.passes_at, UTC)
+    return (
+        f"{said} {rate} the budget will be passed on {day:%Y-%m-%d}, and it will be "
+        f"{money(ahead.at_end, currency)} at the month's end."
+    )

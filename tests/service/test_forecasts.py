@@ -1,0 +1,121 @@
+"""When a month's budget will be passed, and where nothing can be said of that."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import requests
+
+from daskscope.protocol import Prices
+from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
+from daskscope_service.costs.budgets import Budget, set_budget
+from daskscope_service.costs.forecasts import Forecast, Spent, in_words, spent
+from daskscope_service.db.engine import writing
+from tests.service.beats import make_beat, make_cluster, make_status, post
+from tests.service.pages import words
+from tests.service_process import ServiceProcess
+
+#: The middle of a month of thirty days.
+NOW = datetime(2025, 6, 16, tzinfo=UTC)
+EUROS = Prices("EUR", {"thread": 1.0})
+
+Spend = Callable[..., None]
+
+
+@pytest.fixture
+def workspace() -> str:
+    return f"forecasts-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def spend(shared_service: ServiceProcess, workspace: str) -> Spend:
+    """Return what reports a cluster that cost so much, started so many days before a moment."""
+    token = shared_service.token(["ingest"], workspace)
+
+    def report(cost: float, days: float, now: datetime = NOW, prices: Any = EUROS) -> None:
+        began = (now - timedelta(days=days)).timestamp()
+        beat = make_beat(
+            make_cluster(f"Scheduler-{uuid.uuid4().hex[:8]}", started_at=began, prices=prices),
+            status=make_status(at=began + 60, stopped_at=began + 60, cost=cost),
+        )
+        assert post(shared_service.url, token, beat).ok
+
+    return report
+
+
+@pytest.fixture
+def stands(shared_service: ServiceProcess, workspace: str) -> Callable[[float], Spent]:
+    def ask(amount: float) -> Spent:
+        with shared_service.engine.connect() as connection:
+            return spent(connection, workspace, Budget(amount, "EUR"), NOW.timestamp())
+
+    return ask
+
+
+def test_a_month_goes_on_as_the_last_seven_days_did(
+    spend: Spend, stands: Callable[[float], Spent]
+) -> None:
+    spend(5, 20)  # of the month before: it tells only that there is a week to look back on
+    spend(30, 10)
+    for day in range(1, 8):
+        spend(10, day - 0.5)
+    spend(99, 3, prices=Prices("USD", {"thread": 1.0}))
+    found = stands(150)
+    assert (found.amount, found.sources) == (100, ("cluster",))
+    # 100 are spent, and 10 a day; fifteen days are left.
+    later = (NOW + timedelta(days=5)).timestamp()
+    assert found.forecast == Forecast(per_day=10, days=7, at_end=250, passes_at=later)
+    assert in_words(Budget(150, "EUR"), found) == (
+        "Clusters that started in June have cost 100.00 EUR of the budget of 150.00 EUR, an "
+        "estimate. At 10.00 EUR a day, as in the last 7 days, the budget will be passed on "
+        "2025-06-21, and it will be 250.00 EUR at the month's end."
+    )
+    within, passed = stands(251), stands(99)
+    for one in (within, passed):
+        assert one.forecast is not None
+        assert one.forecast.passes_at is None
+    assert in_words(Budget(251, "EUR"), within).endswith("at the month's end, within the budget.")
+    assert in_words(Budget(99, "EUR"), passed).endswith("250.00 EUR at the month's end.")
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [[], [(10, 0.5), (10, 1.5), (10, 2.5)], [(10, 20), (10, 1)]],
+    ids=["nothing", "two days", "one cluster"],
+)
+def test_too_few_days_or_clusters_have_no_forecast(
+    spend: Spend, stands: Callable[[float], Spent], clusters: list[tuple[float, float]]
+) -> None:
+    for cost, days in clusters:
+        spend(cost, days)
+    found = stands(1)
+    assert found.forecast is None
+    assert "too few clusters or days for a forecast" in in_words(Budget(1, "EUR"), found)
+
+
+def test_pages_and_the_api_say_how_the_budget_stands(
+    shared_service: ServiceProcess, workspace: str, spend: Spend
+) -> None:
+    now = datetime.fromtimestamp(time.time(), UTC)
+    spend(2, 20, now)
+    for day in range(7):
+        spend(10, day, now)
+    with writing(shared_service.engine) as connection:
+        set_budget(Change(connection, workspace, audit.OPERATOR), Budget(5000, "EUR"))
+    token = shared_service.token(["read"], workspace)
+    headers = {"Authorization": f"Bearer {token}"}
+    url = f"{shared_service.url}/api/v1/budget"
+    found = requests.get(url, headers=headers, timeout=30).json()
+    assert found["forecast"]["per_day"] == pytest.approx(10, rel=0.01)
+    assert found["spent"] <= 72
+    session = requests.Session()
+    session.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+    for page in ("/people", "/settings/notifications"):
+        answer = session.get(f"{shared_service.url}{page}", timeout=30)
+        assert found["sentence"].replace("'", "&#39;") in words(answer.text), page
