@@ -29,6 +29,8 @@ from daskscope.observe.tasks.code import cut
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:

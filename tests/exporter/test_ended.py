@@ -17,6 +17,8 @@ from daskscope import names, protocol
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 
 def inc(x: int) -> int:
     return x + 1

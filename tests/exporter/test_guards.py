@@ -27,6 +27,8 @@ from tests.exporter.conftest import Register, close_plugin, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 from tests.patience import wait_until
 
+pytestmark = pytest.mark.contract
+
 ROOT = Path(__file__).parents[2]
 EXPORTER = ROOT / "exporter" / "daskscope"
 MODULES = {

@@ -19,6 +19,8 @@ from daskscope.observe.workers.workers import Workers
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.recorder import Recorder
 
+pytestmark = pytest.mark.contract
+
 #: What Python makes of the byte E9 in the name of a file: "é", but not in UTF-8.
 ODD = "relev\udce9"
 

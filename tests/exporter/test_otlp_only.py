@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ from opentelemetry import trace
 
 import daskscope
 from daskscope import names
+from daskscope.otlp.sdk_private import silence
 from tests.exporter.conftest import TOKEN, close_plugin, warnings_in
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_otlp_environment import SIGNALS
+from tests.patience import PATIENCE
 
 OTLP = "OTEL_EXPORTER_OTLP"
 
@@ -147,3 +151,29 @@ def test_a_preloaded_scheduler_sends_otlp_only(collector: Recorder, spool: Path)
     assert "WARNING" not in output
     assert "Traceback" not in output
     assert not list(spool.iterdir())
+
+
+def test_loggers_of_the_sdk_have_a_filter_of_ours_only_while_a_request_is_sent() -> None:
+    logger = logging.getLogger("opentelemetry.of.a.test")
+    other = threading.Event()
+
+    def send_meanwhile() -> None:
+        with silence():
+            sending.set()
+            other.wait(PATIENCE)
+
+    sending = threading.Event()
+    thread = threading.Thread(target=send_meanwhile)
+    logger.addFilter(users := logging.Filter("opentelemetry"))
+    try:
+        with silence():
+            thread.start()
+            assert sending.wait(PATIENCE)
+            assert len(logger.filters) == 2
+        assert len(logger.filters) == 2  # for the other thread
+        other.set()
+        thread.join()
+        assert logger.filters == [users]
+    finally:
+        other.set()
+        logger.removeFilter(users)

@@ -51,6 +51,8 @@ from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 from tests.patience import wait_for_file, wait_on_loop, wait_until
 
+pytestmark = pytest.mark.contract
+
 #: Computes until there is a file.
 BURN = """
 import pathlib, sys

@@ -111,8 +111,11 @@ print(logging.Logger.callHandlers is patched)
 """,
     "logging afterwards": """
 import logging
+print(client.submit(abs, -1).result())
 client.close(); cluster.close()
 print(logging.Logger.callHandlers.__module__, logging.Logger.callHandlers.__qualname__)
+loggers = map(logging.getLogger, list(logging.root.manager.loggerDict))
+print([logger.name for logger in loggers if "daskscope" in repr(logger.filters)])
 """,
     "it ends without closing": """
 print(client.submit(abs, -1).result())

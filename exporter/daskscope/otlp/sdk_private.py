@@ -116,25 +116,40 @@ class Silence(threading.local):
 
 
 _silence = Silence()
+_changing_filters = threading.Lock()
+_silent_threads = 0
 
 
 @contextmanager
 def silence() -> Iterator[Silence]:
-    """Suppress the SDK's logging in this thread."""
-    # A filter applies only to its own logger, not to children, so each of the SDK's loggers gets
-    # it.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("opentelemetry."):
-            filters = logging.getLogger(name).filters
-            if _swallow not in filters:
+    """Suppress the SDK's logging in this thread.
+
+    Its loggers have a filter of ours only meanwhile: they belong to the user's process.
+    """
+    global _silent_threads
+    with _changing_filters:
+        _silent_threads += 1
+        for logger in _loggers_of_sdk():
+            if _swallow not in logger.filters:
                 # Before the SDK's own filter, which drops messages that another thread has just
                 # logged.
-                filters.insert(0, _swallow)
+                logger.filters.insert(0, _swallow)
     _silence.on, _silence.last = True, None
     try:
         yield _silence
     finally:
         _silence.on = False
+        with _changing_filters:
+            _silent_threads -= 1
+            if not _silent_threads:
+                for logger in _loggers_of_sdk():
+                    logger.removeFilter(_swallow)
+
+
+def _loggers_of_sdk() -> list[logging.Logger]:
+    # Each of them: a filter applies only to its own logger, not to children.
+    names = list(logging.root.manager.loggerDict)
+    return [logging.getLogger(name) for name in names if name.startswith("opentelemetry.")]
 
 
 def _swallow(record: logging.LogRecord) -> bool:
