@@ -183,8 +183,8 @@ def create_app(settings: Settings) -> Flask:
     app = _Service("daskscope_service", static_folder=None)
     app.config["SETTINGS"] = settings
     forwarded = Forwarded(settings.trusted_proxies)
-    added = [*_HEADERS, _HTTPS_ALONE] if settings.secure else _HEADERS
-    parts = _start(settings, forwarded, [_UNKEPT, *added])
+    added = _added(settings)
+    parts = _start(settings, forwarded, headers(settings))
     parts.install(app)
     request_log.install(app, parts.instruments)
     forms.install(app)
@@ -296,6 +296,15 @@ def _background(
         PeriodicTask("emptying the log", functools.partial(empty_log, engine), LOOK_SECONDS),
         removal(engine, interval=settings.retention_interval, instruments=instruments),
     )
+
+
+def headers(settings: Settings) -> list[tuple[str, str]]:
+    """Return the headers of an answer that does not come from Flask."""
+    return [_UNKEPT, *_added(settings)]
+
+
+def _added(settings: Settings) -> list[tuple[str, str]]:
+    return [*_HEADERS, _HTTPS_ALONE] if settings.secure else _HEADERS
 
 
 def limits(settings: Settings) -> dict[str, int]:

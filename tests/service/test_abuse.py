@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import json
 import socket
 import ssl
 import struct
@@ -25,7 +26,9 @@ from daskscope_service.server import connections, front
 from daskscope_service.server.connections import Connections
 from daskscope_service.server.front import Front
 from daskscope_service.server.reception import SMALL, GoneError, Reception
+from daskscope_service.server.refusals import Refusals
 from daskscope_service.server.turns import Places, Turns
+from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.web.problems import Problem
 from tests.certificates import Certificates
 from tests.patience import PATIENCE, wait_until
@@ -529,6 +532,7 @@ def make_front(app: Any) -> Front:
         limits={},
         may_send=lambda _: False,
         at_once=_not_at_once,
+        refusals=Refusals(ServiceMetrics(), []),
         connections=Connections(1, idle=3600, places=100),
     )
 
@@ -570,6 +574,32 @@ def test_what_is_no_body_is_refused_in_words(service: ServiceProcess, peers: Exi
         )
         assert peer.recv(12) == b"HTTP/1.1 400"
     assert "Traceback" not in service.output
+
+
+def test_what_does_not_reach_the_application_is_answered_as_by_it(
+    service: ServiceProcess, peers: ExitStack
+) -> None:
+    connection = peers.enter_context(contextlib.closing(client_at(service, "127.0.0.1")))
+    chunked = {"Content-Type": FORM, "Transfer-Encoding": "chunked"}
+    connection.request("POST", "/sign-in", b"zz\r\na\r\n", chunked)
+    refused = connection.getresponse()
+    assert refused.status == 400
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    told = json.loads(refused.read())
+    usual = {name.lower() for name in ask(service, "/sign-in").headers}
+    of_compression = {"vary", "content-encoding"}
+    assert usual - of_compression <= {name.lower() for name in refused.headers}
+    assert told["request_id"] == refused.headers["X-Request-ID"]
+    service.wait_for(told["request_id"])  # in the log
+
+
+def test_what_does_not_reach_the_application_is_counted() -> None:
+    instruments = ServiceMetrics()
+    for method in ("GET", "ODD"):
+        Refusals(instruments, []).answer(Problem(503, "no place"), method, "127.0.0.1", 0.1)
+    [counted] = instruments.requests.collect()
+    numbers = {one.labels["method"]: one.value for one in counted.samples if one.value}
+    assert numbers == {"GET": 1, "other": 1}
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -28,8 +29,8 @@ from daskscope_service.ingest.fast_path import Answer
 from daskscope_service.periodic import PeriodicTask
 from daskscope_service.server.connections import Connections
 from daskscope_service.server.reception import SMALL, GoneError, Reception, Refusal, drain
+from daskscope_service.server.refusals import Refusals
 from daskscope_service.server.turns import Places, Turns
-from daskscope_service.web import problems
 from daskscope_service.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -59,12 +60,6 @@ _DIGITS = 18
 #: Paths without a body, which are always answered soon.
 _ALIVE, _READY = "/healthz", "/readyz"
 
-_OF_REFUSALS = [
-    ("Content-Type", problems.CONTENT_TYPE),
-    ("Cache-Control", "private, no-store"),
-    ("X-Content-Type-Options", "nosniff"),
-]
-
 #: Who takes turns: an address, or a network of IPv6, because one person has all of it.
 _who = lru_cache(maxsize=4096)(network)
 
@@ -83,6 +78,8 @@ class Front:
         the database.
     at_once
         Answers a request with a small body on the event loop, or returns None.
+    refusals
+        Answers requests that do not reach ``app``.
     connections
         Is called for the begin and end of each request, and closes other connections.
     """
@@ -95,6 +92,7 @@ class Front:
         limits: Mapping[str, int],
         may_send: Callable[[str], bool],
         at_once: Callable[[WSGIEnvironment, bytes], Awaitable[Answer | None]],
+        refusals: Refusals,
         connections: Connections,
     ) -> None:
         self._app = app
@@ -104,6 +102,7 @@ class Front:
         self._reception = Reception()
         self._threads = _Threads(threads, "daskscope-request")
         self._aside = _Threads(2, "daskscope-ready")
+        self._refusals = refusals
         self._connections = connections
         self._closing = PeriodicTask("connections", connections.look, connections.interval)
         self._coming = Places(_MOST_COMING, "have not been looked at yet")
@@ -134,15 +133,22 @@ class Front:
     async def __rsgi__(self, scope: Any, request: Any) -> None:
         """Answer a request."""
         self._connections.begin(scope.client)
-        sent = 0
+        sent, began = 0, time.perf_counter()
+
+        def refuse(problem: Problem) -> int:
+            seconds = time.perf_counter() - began
+            client = _address(scope.client)
+            answer = self._refusals.answer(problem, scope.method, client, seconds)
+            return _send(request, answer)
+
         try:
             await self._enter(scope.client)
             sent = await self._handle(scope, request)
         except Problem as problem:
-            sent = _send(request, _refusal(problem))
+            sent = refuse(problem)
         except GoneError:
             # Perhaps the client is still there, and has sent an invalid body.
-            _send(request, _refusal(Problem(400, "The request's body broke off.")))
+            refuse(Problem(400, "The request's body broke off."))
         finally:
             self._connections.end(scope.client, sent)
 
@@ -310,9 +316,3 @@ def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
         if close is not None:
             close()
     return began[0], began[1], content
-
-
-def _refusal(problem: Problem) -> Answer:
-    """Return the answer to a request that is refused without a thread."""
-    headers = [*_OF_REFUSALS, *problem.headers.items()]
-    return problem.status, headers, problems.document(problem, None)

@@ -215,9 +215,10 @@ def _load(settings: Settings) -> Any:
         # swallow a request to stop, and the parent would wait for all of the grace.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Runs in the process that serves; the one that supervises it stays small without these imports.
-    from daskscope_service.application import close_app, create_app, limits
+    from daskscope_service.application import close_app, create_app, headers, limits
     from daskscope_service.server.connections import Connections
     from daskscope_service.server.front import Front
+    from daskscope_service.server.refusals import Refusals
     from daskscope_service.services import services
 
     if multiprocessing.parent_process() is not None:
@@ -235,6 +236,7 @@ def _load(settings: Settings) -> Any:
         limits=limits(settings),
         at_once=parts.fast_path.answer,
         may_send=parts.tokens.may_send,
+        refusals=Refusals(parts.instruments, headers(settings)),
         connections=Connections(
             settings.port, idle=settings.connection_idle, places=_connections()
         ),

@@ -22,6 +22,8 @@ logger = logging.getLogger("daskscope_service.access")
 HEADER = "X-Request-ID"
 
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+#: What stands for the route of a request that has none.
+NO_ROUTE = "none"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -35,12 +37,12 @@ def install(app: Flask, instruments: ServiceMetrics) -> None:
 
     @app.after_request
     def end(response: Response) -> Response:
-        rule, method = request.url_rule, request.method
+        rule = request.url_rule
         response.headers[HEADER] = g.request_id
         log_request(
             instruments,
-            "none" if rule is None else rule.rule,
-            method if method in _METHODS else "other",
+            NO_ROUTE if rule is None else rule.rule,
+            method_of(request.method),
             response.status_code,
             time.perf_counter() - g.began,
             client=request.remote_addr,
@@ -48,6 +50,11 @@ def install(app: Flask, instruments: ServiceMetrics) -> None:
             request_id=g.request_id,
         )
         return response
+
+
+def method_of(given: str) -> str:
+    """Return the method under which a request is logged and counted."""
+    return given if given in _METHODS else "other"
 
 
 def id_of(given: str) -> str:
