@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import methodcaller
 from random import Random
 from typing import Any, cast
 
@@ -25,7 +28,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from daskscope import names
 from daskscope.protocol import EARLIEST
 from daskscope_service.ingest.points import MAX_NUMBER
-from tests.service.extremes import CLUSTERS, COMPUTATIONS, TRACE
+from tests.service.extremes import CLUSTERS, COMPUTATIONS, TRACE, Extreme
 
 #: What is sent to each address.
 REQUESTS: dict[str, type[Message]] = {
@@ -110,6 +113,160 @@ def _add_stored(chosen: Random, scope: ScopeMetrics) -> None:
             point.time_unix_nano = int(at * 1e9)
             for key in metric.attributes:
                 point.attributes.add(key=key).value.string_value = chosen.choice(_TEXTS[:-1])
+
+
+def full_telemetry(cluster: str, computation: str, trace: bytes) -> dict[str, Message]:
+    """Return a request for each address, with all that a cluster sends and what others may send."""
+    now = time.time_ns()
+    metrics, traces, logs = (
+        ExportMetricsServiceRequest(),
+        ExportTraceServiceRequest(),
+        ExportLogsServiceRequest(),
+    )
+    scope = metrics.resource_metrics.add().scope_metrics.add()
+    _add_stored(Random(0), scope)
+    for metric in scope.metrics:
+        for point in (*metric.sum.data_points, *metric.gauge.data_points):
+            point.as_double = 1.0
+            point.start_time_unix_nano = now - 10**12
+            exemplar = point.exemplars.add(time_unix_nano=now, as_int=1, trace_id=trace)
+            _attribute(exemplar.filtered_attributes, names.TASK_PREFIX, "load")
+    summary = scope.metrics.add(name="a.summary").summary.data_points.add(time_unix_nano=now)
+    summary.quantile_values.add(quantile=0.5, value=1.0)
+    wide = scope.metrics.add(name=names.TASK_DURATION.name, unit="s").exponential_histogram
+    wide.aggregation_temporality = _CUMULATIVE
+    point = wide.data_points.add(time_unix_nano=now, count=3, sum=3.0, zero_count=1, scale=2)
+    point.positive.bucket_counts.extend((1, 1))
+    point.negative.bucket_counts.extend((0, 0))
+
+    spans = traces.resource_spans.add().scope_spans.add()
+    above = b""
+    ids = (bytes.fromhex(computation[:16]), b"group---", b"task----")
+    for kind, id in zip(names.SPANS, ids, strict=True):
+        span = spans.spans.add(
+            name=kind.name,
+            trace_id=trace,
+            span_id=id,
+            parent_span_id=above,
+            start_time_unix_nano=now - 10**10,
+            end_time_unix_nano=now - 10**9,
+        )
+        for key in (names.COMPUTATION_ID, *kind.attributes):
+            _attribute(span.attributes, key, computation)
+        span.events.add(name="exception", time_unix_nano=now - 10**9)
+        span.links.add(trace_id=trace, span_id=b"\1" * 8)
+        span.status.message = "it failed"
+        above = id
+
+    records = logs.resource_logs.add().scope_logs.add()
+    for event in names.LOG_EVENTS:
+        record = records.log_records.add(
+            event_name=event.name, time_unix_nano=now, observed_time_unix_nano=now, trace_id=trace
+        )
+        record.body.string_value = "a text"
+        for key in (names.EVENT_NAME, names.COMPUTATION_ID, *event.attributes):
+            told = {names.EVENT_NAME: event.name, names.COMPUTATION_ID: computation}
+            _attribute(record.attributes, key, told.get(key, "1"))
+
+    for group in (metrics.resource_metrics[0], traces.resource_spans[0], logs.resource_logs[0]):
+        _attribute(group.resource.attributes, names.SERVICE_NAME, "dask")
+        _attribute(group.resource.attributes, names.CLUSTER_ID, cluster)
+    return {"/v1/metrics": metrics, "/v1/traces": traces, "/v1/logs": logs}
+
+
+def _attribute(attributes: Any, key: str, value: str) -> None:
+    attributes.add(key=key).value.string_value = value
+
+
+def extremes_of_telemetry(bodies: dict[str, Message]) -> Iterator[Extreme]:
+    """Yield what makes such requests differ in one field, which is then empty or extreme.
+
+    Of the same field of several messages the first one differs: attributes with other keys, and
+    metrics of other kinds, are others.
+    """
+    seen = set()
+    for path, body in bodies.items():
+        for field, what, steps, change in _changes(body, (), path):
+            if (field, what) not in seen:
+                seen.add((field, what))
+                yield Extreme(field, what, _in_message(path, steps, change))
+
+
+_Step = tuple[str, int | None]
+
+
+def _in_message(
+    path: str, steps: tuple[_Step, ...], change: Callable[[Message], None]
+) -> Callable[[dict[str, Message]], dict[str, Message]]:
+    def changed(bodies: dict[str, Message]) -> dict[str, Message]:
+        body = copy.deepcopy(bodies[path])
+        message: Any = body
+        try:
+            for name, index in steps:
+                message = getattr(message, name)
+                message = message if index is None else message[index]
+        except IndexError:  # another change has put something else where this was
+            return bodies
+        change(message)
+        return {**bodies, path: body}
+
+    return changed
+
+
+def _changes(
+    message: Message, steps: tuple[_Step, ...], above: str
+) -> Iterator[tuple[str, str, tuple[_Step, ...], Callable[[Message], None]]]:
+    for one in message.DESCRIPTOR.fields:
+        name, field = one.name, f"{above}.{one.name}"
+        if one.name == "resource" or steps == ():
+            continue  # to whom it belongs
+        if one.type != _F.TYPE_MESSAGE:
+            for value in _extreme_values(message.DESCRIPTOR.name, one):
+                yield field, repr(value)[:40], steps, partial(_set, name, value)
+        elif one.is_repeated or message.HasField(name):
+            yield field, "none", steps, methodcaller("ClearField", name)
+        elif one.containing_oneof:
+            yield field, "empty", steps, partial(_set_empty, name)
+    for inner, step, field in _inner_messages(message, above):
+        yield from _changes(inner, (*steps, step), field)
+
+
+def _inner_messages(message: Any, above: str) -> Iterator[tuple[Message, _Step, str]]:
+    for one in message.DESCRIPTOR.fields:
+        if one.type == _F.TYPE_MESSAGE and one.is_repeated:
+            for index, inner in enumerate(getattr(message, one.name)):
+                key = f"[{inner.key}]" if inner.DESCRIPTOR.name == "KeyValue" else ""
+                yield inner, (one.name, index), f"{above}.{one.name}{key}"
+        elif one.type == _F.TYPE_MESSAGE and message.HasField(one.name):
+            yield getattr(message, one.name), (one.name, None), f"{above}.{one.name}"
+
+
+def _extreme_values(kind: str, field: FieldDescriptor) -> Sequence[Any]:
+    some: Sequence[Any]
+    if field.name.endswith("time_unix_nano"):
+        now = time.time()
+        some = [int(at * 1e9) for at in (EARLIEST, now - 60.5, now + 86_000)] + [0, 2**64 - 1]
+    elif field.type == _F.TYPE_BYTES:
+        some = (b"", b"\xff", b"\0" * 16, b"\xff" * 17)
+    elif field.type == _F.TYPE_STRING:
+        some = ("", "\0", "w" * 2_000) if kind == "AnyValue" else _TEXTS
+    elif field.type == _F.TYPE_ENUM:
+        some = [*cast(Any, field.enum_type).values_by_number, 99]
+    else:
+        some = [*_NUMBERS[field.type]]
+    return [[], some, [*some] * 100] if field.is_repeated else some
+
+
+def _set(name: str, value: Any, message: Message) -> None:
+    if isinstance(value, list | tuple):
+        message.ClearField(name)
+        getattr(message, name).extend(value)
+    else:
+        setattr(message, name, value)
+
+
+def _set_empty(name: str, message: Message) -> None:
+    getattr(message, name).SetInParent()
 
 
 def _fill(draw: Draw, message: Message, depth: int) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from google.protobuf.message import Message
 from hypothesis import HealthCheck, Phase, given, settings
 from sqlalchemy import Engine, event, select, update
 
@@ -58,7 +59,12 @@ from tests.service.beats import (
     make_task_group,
 )
 from tests.service.conftest import NewDatabase
-from tests.service.extreme_telemetry import telemetry
+from tests.service.extreme_telemetry import (
+    REQUESTS,
+    extremes_of_telemetry,
+    full_telemetry,
+    telemetry,
+)
 from tests.service.extremes import (
     CLUSTERS,
     COMPUTATIONS,
@@ -282,15 +288,18 @@ def refused(constant: str) -> None:
 Groups = Sequence[Sequence[Extreme]]
 
 
-def check_in_groups(app: Flask, caplog: pytest.LogCaptureFixture, groups: Groups) -> None:
-    """Check all that is shown, and background work, with a beat for each group of extremes.
+def check_in_groups(groups: Groups, wrong_with: Callable[[Groups], list[str]]) -> None:
+    """Check all that is shown with a cluster for each group of extremes.
 
-    Of what fails, find the beat, and then the fields, by halves.
+    Of what fails, find the group, and then the fields, by halves.
     """
-    wrong = wrong_with(app, caplog, groups)
+    began = time.time()
+    wrong = wrong_with(groups)
+    print("TOOK", time.time() - began, len(groups), wrong[:20])
+    assert not wrong
     if wrong:
-        [group] = smallest(groups, lambda some: wrong_with(app, caplog, some))
-        fields = smallest(group, lambda some: wrong_with(app, caplog, [some]))
+        [group] = smallest(groups, wrong_with)
+        fields = smallest(group, lambda some: wrong_with([some]))
         pytest.fail(f"{wrong[:20]}\nfor one, with {[(one.field, one.what) for one in fields]}")
 
 
@@ -302,7 +311,7 @@ def smallest(some: Sequence[Any], fails: Callable[[Sequence[Any]], Any]) -> Sequ
     return some
 
 
-def wrong_with(app: Flask, caplog: pytest.LogCaptureFixture, groups: Groups) -> list[str]:
+def wrong_with_beats(app: Flask, caplog: pytest.LogCaptureFixture, groups: Groups) -> list[str]:
     """Return what is wrong in a workspace that has a beat for each group of extremes."""
     caplog.clear()
     beats = [
@@ -347,7 +356,9 @@ def test_next_to_nothing_in_some_fields_spoils_no_page_nor_work_in_the_backgroun
     app: Flask, caplog: pytest.LogCaptureFixture
 ) -> None:
     extremes = [one for one in extremes_of(base(0)) if one.what == "5e-324"]
-    check_in_groups(app, caplog, in_groups(extremes, most=8, times=2))
+    check_in_groups(
+        in_groups(extremes, most=8, times=2), functools.partial(wrong_with_beats, app, caplog)
+    )
 
 
 @pytest.mark.slow
@@ -356,7 +367,58 @@ def test_no_values_of_some_fields_spoil_a_page_or_work_in_the_background(
 ) -> None:
     if services(app).engine.dialect.name == "sqlite":
         pytest.skip("PostgreSQL is the one that refuses numbers, and this takes long")
-    check_in_groups(app, caplog, in_groups([*extremes_of(base(0))], most=12, times=2))
+    check_in_groups(
+        in_groups([*extremes_of(base(0))], most=12, times=2),
+        functools.partial(wrong_with_beats, app, caplog),
+    )
+
+
+def traced(beat: Heartbeat) -> Heartbeat:
+    """Return it with a trace of its computation, whose span is found by the computation's id."""
+    [run] = beat.computations
+    run = dataclasses.replace(run, id=uuid.uuid4().hex, trace_id=uuid.uuid4().hex)
+    groups = (dataclasses.replace(one, computation=run.id) for one in beat.task_groups)
+    return dataclasses.replace(beat, computations=(run,), task_groups=tuple(groups))
+
+
+def wrong_with_telemetry(app: Flask, groups: Groups) -> list[str]:
+    """Return what does not answer where each group of extremes of OTLP has a cluster of its own."""
+    beats = [traced(base(n)) for n in range(len(groups))]
+    bodies: dict[str, Message] = {path: kind() for path, kind in REQUESTS.items()}
+    asked: list[str] = []
+    for beat, group in zip(beats, groups, strict=True):
+        cluster, run = beat.cluster.id, beat.computations[0].id
+        usual = full_telemetry(cluster, run, bytes.fromhex(beat.computations[0].trace_id or ""))
+        changed = functools.reduce(lambda bodies, one: one.change(bodies), group, usual)
+        for path, body in changed.items():
+            bodies[path].MergeFrom(body)
+        page = f"/clusters/{cluster}"
+        asked += [*pages_of(beat), f"{page}/charts", f"/api/v1{page}/computations/{run}/trace"]
+    sent_bodies = {path: body.SerializeToString() for path, body in bodies.items()}
+    client = sent(app, *beats, bodies=sent_bodies)
+    answers = ((one, client.get(one).status_code) for one in asked)
+    wrong = [f"{one}: {code}" for one, code in answers if code >= 500]
+    return wrong + broken(app, client)
+
+
+def test_attributes_of_any_kind_are_shown(app: Flask) -> None:
+    usual = full_telemetry("a cluster", "0" * 32, b"t" * 16)
+    values = [
+        one
+        for one in extremes_of_telemetry(usual)
+        if "].value." in one.field and names.COMPUTATION_ID not in one.field
+    ]
+    groups = [
+        [one for one in values if one.field.endswith(kind) and one.what == what]
+        for kind, what in (
+            ("double_value", "1e+30"),
+            ("bool_value", "True"),
+            ("kvlist_value", "empty"),
+            ("array_value", "empty"),
+        )
+    ]
+    assert all(groups)
+    assert wrong_with_telemetry(app, groups) == []
 
 
 def work(engine: Engine, series: SeriesStore) -> None:

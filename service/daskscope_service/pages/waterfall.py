@@ -109,7 +109,7 @@ def waterfall(computation: Readable, lost_workers: Sequence[Item], trace: Trace)
     """Return the drawing of a computation from its groups, its lost workers and its spans."""
     groups = _drawable(computation, lost_workers)
     own = {
-        (span.attributes or {}).get(names.TASK_GROUP_NAME): span
+        str((span.attributes or {}).get(names.TASK_GROUP_NAME, "")): span
         for span in trace.spans
         if names.SPAN_TASK_GROUP.includes(span.name)
     }
