@@ -32,6 +32,7 @@ from daskscope_service.application import PROGRAMS
 from daskscope_service.db import schema
 from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.ingest.beat_schema import ROWS
+from daskscope_service.insight.findings.headline import threshold_in_words
 from daskscope_service.insight.findings.rules import MOST_SHOWN, RULES
 from daskscope_service.insight.findings.thresholds import TABLE
 from daskscope_service.settings import Settings, option, variable
@@ -466,6 +467,10 @@ The rules follow in the order in which causes are named.
 {rules}
 ## Thresholds
 
+An owner of a workspace sets others with `daskscope findings thresholds NAME=NUMBER` or `PUT
+/api/v1/thresholds`, in seconds, bytes, or as a share: 0.05 is 5 %. The page *Settings*,
+*Thresholds* shows those in force.
+
 {thresholds}"""
 
 
@@ -478,7 +483,7 @@ def findings() -> str:
         explains = sorted(rule.explains)
         effects = f"\n\nIt explains: {_codes(explains)}." if explains else ""
         sections.append(f"## {rule.name}\n\n{text}{effects}\n")
-    rows = ((f"`{one.name}`", f"{one.value:g} {one.unit}", one.source) for one in TABLE)
+    rows = ((f"`{one.name}`", threshold_in_words(one.value, one.unit), one.source) for one in TABLE)
     return _GENERATED.format(source="insight/findings") + _FINDINGS.format(
         shown=MOST_SHOWN,
         rules="\n".join(sections),

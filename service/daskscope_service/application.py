@@ -29,7 +29,7 @@ from daskscope_service.db.database_metrics import DatabaseCollector
 from daskscope_service.db.engine import alone, open_database
 from daskscope_service.db.log_size import LOOK_SECONDS, empty_log
 from daskscope_service.findings import api as findings
-from daskscope_service.findings import mute_page
+from daskscope_service.findings import mute_page, thresholds_page
 from daskscope_service.findings import mutes_api as mutes
 from daskscope_service.findings import pages as findings_page
 from daskscope_service.findings import thresholds_api as thresholds
@@ -154,6 +154,7 @@ PAGES = (
     *(
         findings_page,
         mute_page,
+        thresholds_page,
         jobs_page,
         profile,
         events_and_logs,

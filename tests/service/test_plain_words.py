@@ -54,7 +54,8 @@ class Pages:
         clusters = (seeded.running, seeded.stopped, seeded.lost, seeded.secretive)
         return [
             *("/", "/clusters", "/computations", "/exceptions", "/events", "/logs", "/people"),
-            *("/findings", "/jobs", "/settings/prices", "/settings/retention"),
+            *("/findings", "/jobs", "/settings/prices", "/settings/thresholds"),
+            "/settings/retention",
             *(f"/clusters/{id}" for id in clusters),
             *(f"/clusters/{on}/computations/{id}" for on, id in seeded.computations.values()),
             *(f"/exceptions/{fingerprint}" for fingerprint in seeded.fingerprints),

@@ -198,6 +198,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /api/v1/thresholds": SESSIONS | READERS,
     "PUT /api/v1/thresholds": OWNERS,
     "GET /settings/prices": SESSIONS,
+    "GET /settings/thresholds": SESSIONS,
     "POST /settings/prices": OWNERS - ADMINS,
     "GET /api/v1/retention": SESSIONS | READERS,
     "PUT /api/v1/retention": OWNERS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -156,3 +157,19 @@ def test_whatever_is_set_a_rule_says_something_or_nothing() -> None:
                 for finding in judge(replace(found, thresholds=own)).findings:
                     assert finding.sentence
     assert asked_of_any == {*DEFAULTS}
+
+
+def test_a_page_shows_the_thresholds_in_force_and_where_they_are_from(place: Place) -> None:
+    def rows() -> list[list[str]]:
+        answer = place.owner.get(f"{place.service.url}/settings/thresholds", timeout=30)
+        assert answer.ok
+        found = re.findall(r"<tr>(.*?)</tr>", answer.text, re.DOTALL)[1:]
+        cells = (re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in found)
+        return [[re.sub("<[^>]*>", "", cell).strip() for cell in row] for row in cells]
+
+    assert [row[0] for row in rows()] == [one.name for one in TABLE]
+    assert rows()[0][1:3] == ["30.0 s", "30.0 s"]
+    assert all(row[3] for row in rows())
+    assert place.put(paused__share=0.225).ok
+    assert rows()[0][:3] == ["paused.share", "22.5\N{NO-BREAK SPACE}%", "5\N{NO-BREAK SPACE}%"]
+    assert len(rows()) == len(TABLE)

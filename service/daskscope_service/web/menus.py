@@ -27,6 +27,7 @@ _SETTINGS = {
     "tokens": "Tokens",
     "policies": "Idle policies",
     "prices": "Prices",
+    "thresholds": "Thresholds",
     "retention": "Retention",
     "notifications": "Notifications",
     "audit": "Audit log",

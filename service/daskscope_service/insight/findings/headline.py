@@ -98,6 +98,19 @@ def in_words(measure: Measure) -> str:
     return number(value)
 
 
+def threshold_in_words(value: float, unit: str) -> str:
+    """Return a threshold's value with its unit: ``30.0 s``, ``2.5 %``, ``1.25 ×``, ``20 tasks``."""
+    if unit == "1":
+        return f"{100 * value:g}\N{NO-BREAK SPACE}%" if value < 1 else f"{value:g} ×"
+    if unit == "By/s":
+        return f"{size(value)}/s"
+    if unit in ("By", "s"):
+        return in_words(Measure("", value, unit))
+    thing, _, per = unit.strip("{}").partition("}/")
+    things = {"cpu": "cores"}.get(thing, f"{thing}s")
+    return f"{value:g} {things}{f'/{per}' if per else ''}"
+
+
 def saving_in_words(saving: Saving, source: str | None = None) -> str:
     """Return what an action saves, with the formula. ``source`` says who set the prices."""
     parts = []
