@@ -66,7 +66,7 @@ class ClusterPasses:
         store: SeriesStore,
         silent_after: float,
         go_on: Callable[[float], None],
-        report: Callable[[str, list[Item]], None],
+        report: Callable[[str, list[Item]], None] = lambda workspace, findings: None,
     ) -> None:
         self._engine = engine
         self._store = store
