@@ -367,9 +367,10 @@ class Computation:
     ``ended_at`` is when the last of its tasks ended; None while one has something to do. It is
     ``running`` for a second more, in which a loop may submit another.
 
-    ``lost_runs`` counts runs that ended with their worker, as far as is known at most one for each
-    of its threads. ``blamed`` counts tasks that never ran because one that they needed had failed;
-    ``blames`` says in which computations those were: their ids, and the prefix of one of theirs.
+    ``lost_runs`` counts runs that ended with their worker: those that its last heartbeat named,
+    those that had seceded, and those of the highest priority, at most one for each other thread.
+    ``blamed`` counts tasks that never ran because one that they needed had failed; ``blames`` says
+    in which computations those were: their ids, and the prefix of one of theirs.
 
     ``cancelled`` counts tasks that were given up before they had run. ``annotations`` are those
     that the whole graph carries, as short texts: made around the call, not where a collection was

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import dask.config
 import pytest
-from distributed import Client, Event, LocalCluster
+from distributed import Client, Event, LocalCluster, secede
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from tornado.ioloop import PeriodicCallback
 
@@ -48,6 +48,15 @@ pytestmark = [pytest.mark.own_cluster, pytest.mark.usefixtures("sends_soon"), py
 
 def sleep_until_the_end(started: str, number: int) -> None:
     Event(started).set()
+    Event("never").wait()
+
+
+def run_without_thread(started: str, number: int) -> None:
+    secede()
+    sleep_until_the_end(started, number)
+
+
+def wait_its_turn(number: int) -> None:
     Event("never").wait()
 
 
@@ -135,6 +144,56 @@ def test_a_worker_that_is_killed_died_with_its_tasks(
         names.WORKER_MEMORY_LIMIT: found.memory_limit,
     }
     del futures
+
+
+def test_a_lost_run_is_of_the_task_that_ran_and_not_of_one_that_waited_with_a_higher_priority(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    assert cluster.scheduler is not None
+    (worker,) = cluster.scheduler.workers.values()
+    # Both threads have a task, and one task goes on without a thread.
+    held = [client.submit(run_without_thread, "apart", 0, pure=False)]
+    Event("apart", client=client).wait(timeout=PATIENCE)
+    for number in range(worker.nthreads):
+        held.append(client.submit(sleep_until_the_end, f"ran {number}", number))
+        Event(f"ran {number}", client=client).wait(timeout=PATIENCE)
+    wait_until(lambda: len(worker.executing) == len(held), what="a heartbeat with all of them")
+    waiting = client.map(wait_its_turn, range(3), priority=10)
+    wait_until(lambda: len(worker.processing) == len(held) + 3, what="tasks in its queue")
+    kill(client)
+
+    found = loss(recorder)
+    assert found.processing == len(held) + 3
+    assert lost_by_prefix(recorder, found) == {"run_without_thread": 1, "sleep_until_the_end": 2}
+    client.cancel([*held, *waiting])
+
+
+def lost_by_prefix(recorder: Recorder, found: protocol.WorkerLoss) -> dict[str, int]:
+    lost: Counter[str] = Counter()
+    for computation, runs in found.computations.items():
+        (prefix,) = {group.prefix for group in recorder.groups(computation).values()}
+        assert recorder.computations()[computation].lost_runs == runs
+        lost[prefix] += runs
+    return dict(lost)
+
+
+def test_of_what_a_worker_began_after_its_last_heartbeat_the_first_in_its_queue_ran() -> None:
+    group = SimpleNamespace(name="work", prefix=SimpleNamespace(name="work"))
+    running, ended, first, second = (
+        _Task(key=key, priority=(place,), group=group, prefix=group.prefix, run_spec=None)
+        for key, place in [("d", 9), ("c", 0), ("b", 1), ("a", 2)]
+    )
+    lost: list[Any] = []
+    scheduler: Any = SimpleNamespace(tasks={"d": running, "b": first, "a": second})
+    losses = _losses(scheduler, Counter(), lost=lost)
+    worker: Any = _Lost(1)
+    # One of the two that it was running has ended since: its thread has another.
+    worker.executing = {running: 1.0, ended: 1.0}
+    losses.added(worker)
+    message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": {*"dba"}}
+    losses.event("all", message)
+    assert [task.key for task in lost] == ["d", "b"]
 
 
 @pytest.mark.parametrize("system", ["SLURM", "HTCondor", "PBS", "LSF", "Kubernetes"])
@@ -461,6 +520,11 @@ def test_what_refused_logs_would_tell_of_a_loss_is_absent(
     assert MARKER.encode() not in recorder.bytes
 
 
+class _Task(SimpleNamespace):
+    def __hash__(self) -> int:  # type: ignore[override]  # as Dask's have
+        return hash(self.key)
+
+
 class _Lost:
     """What is left of a worker that Dask has removed."""
 
@@ -469,6 +533,8 @@ class _Lost:
     memory_limit = 10**9
     nthreads = 2
     metrics: ClassVar[dict[str, int]] = {"memory": 10**8}
+    executing: ClassVar[dict[Any, float]] = {}
+    long_running: ClassVar[set[Any]] = set()
 
     def __init__(self, number: int) -> None:
         self.address = f"tcp://10.0.0.1:{number}"
@@ -492,12 +558,17 @@ def test_a_worker_whose_lifetime_ends_while_it_has_tasks_was_not_expected_to(
     assert (row.reason, row.expected) == (names.LOSS_RETIRED, expected)
 
 
-def _losses(scheduler: Any, drops: Counter[str]) -> Losses:
+def _losses(scheduler: Any, drops: Counter[str], lost: list[Any] | None = None) -> Losses:
+    def count(tasks: Collection[Any]) -> dict[str, int]:
+        if lost is not None:
+            lost.extend(tasks)
+        return {}
+
     return Losses(
         scheduler,
         Naming(Counter()).prefix,
         drops,
-        lost=lambda tasks: {},
+        lost=count,
         peak=lambda address, memory: None,
     )
 
@@ -600,9 +671,7 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
         function = SimpleNamespace(func=type(kind, (), {}))
         prefix = SimpleNamespace(name=kind)
         group = SimpleNamespace(name=key, prefix=prefix)
-        tasks[key] = SimpleNamespace(
-            key=key, run_spec=function, prefix=prefix, group=group, priority=(0, 1)
-        )
+        tasks[key] = _Task(key=key, run_spec=function, prefix=prefix, group=group, priority=(0, 1))
     scheduler: Any = SimpleNamespace(tasks=tasks)
     losses = _losses(scheduler, drops)
     worker: Any = _Lost(1)

@@ -128,6 +128,8 @@ class Truth(SchedulerPlugin):
         self._unsure: set[str] = set()
         # Runs that ended with each worker that was lost.
         self._lost_with: Counter[str] = Counter()
+        # Of those, the ones that had seceded: they were in no thread.
+        self._seceded_with: Counter[str] = Counter()
         #: The most memory that all workers together have reported, and any of them, and that any
         #: process had.
         self.peak_memory = self.peak_reported = self.peak_worker_memory = 0
@@ -238,6 +240,11 @@ class Truth(SchedulerPlugin):
         of_graph = isinstance(msg, dict) and msg.get("action") == "update-graph"
         if topic == "scheduler" and of_graph and msg.get("status") == "error" and self._is_there():
             self.no_tasks += 1
+        if topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
+            for key in msg["processing-tasks"]:
+                task = self._scheduler.tasks.get(key)
+                on = None if task is None else task.processing_on
+                self._seceded_with[msg["worker"]] += on is not None and task in on.long_running
 
     def _note_end(self, key: Any, start: str, finish: str) -> None:
         if finish in ("memory", "erred"):
@@ -397,11 +404,12 @@ class Truth(SchedulerPlugin):
         return before.plus(share, after.plus(-1, before))
 
     def lost_runs(self) -> int:
-        """Return how many runs were in a thread of a worker that was lost."""
-        return sum(
-            min(count, self._threads_of.get(worker, count))
-            for worker, count in self._lost_with.items()
-        )
+        """Return how many runs were in a thread of a worker that was lost, or had seceded."""
+        lost = 0
+        for worker, count in self._lost_with.items():
+            seceded = self._seceded_with[worker]
+            lost += seceded + min(count - seceded, self._threads_of.get(worker, count))
+        return lost
 
     def assert_equals(
         self,

@@ -97,8 +97,8 @@ class _Unclear:
 class Losses:
     """Tracks the connected workers, and records those that leave.
 
-    ``prefix_of`` returns a task's name. ``lost`` is called with the tasks that were in a lost
-    worker's threads, and returns their number by computation. ``peak`` is called with the address
+    ``prefix_of`` returns a task's name. ``lost`` is called with the tasks that a lost
+    worker was running, and returns their number by computation. ``peak`` is called with the address
     and the memory in bytes of a worker whose nanny ended it for its memory use.
     """
 
@@ -297,9 +297,14 @@ class Losses:
 
     def _computations(self, worker: WorkerState, keys: Collection[Any]) -> dict[str, int]:
         tasks = [task for task in map(self._scheduler.tasks.get, keys) if task is not None]
-        # Assume that the tasks in its threads are those of the highest priority: its heartbeats are
-        # too rare to report them.
-        return self._lost_tasks(nsmallest(worker.nthreads, tasks, key=_PRIORITY))
+        # Its last heartbeat says which tasks had begun. Those that have ended since are not among
+        # the keys. A task that has seceded runs too, but leaves its thread to another.
+        begun = [task for task in tasks if task in worker.executing or task in worker.long_running]
+        in_threads = sum(task not in worker.long_running for task in begun)
+        # What has begun since is not known: assume the tasks of the highest priority.
+        free = max(worker.nthreads - in_threads, 0)
+        others = set(tasks).difference(begun)
+        return self._lost_tasks([*begun, *nsmallest(free, others, key=_PRIORITY)])
 
     def _by_prefix(self, keys: Iterable[Any]) -> dict[str, int]:
         prefixes: Counter[str] = Counter()
