@@ -69,6 +69,19 @@ def is_counted():
 wait_until(is_counted)
 """
 
+#: Its scheduler runs on the event loop of the kernel itself, which cannot wait for it.
+_ASYNCHRONOUS = """
+import daskscope
+from distributed import Client, LocalCluster
+
+cluster = await LocalCluster(
+    processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", asynchronous=True
+)
+client = await Client(cluster, asynchronous=True)
+await daskscope.register(client, endpoint={url!r}, token={token!r}, interval="1s")
+assert await client.submit(abs, -1) == 1
+"""
+
 #: What became of the three computations of a notebook, with how many of their tasks were done.
 _AS_IT_WAS = [("erred", 0, 1), ("finished", 4, 4), ("finished", 100, 100)]
 
@@ -148,6 +161,32 @@ def test_a_kernel_that_ends_takes_its_cluster_along_and_what_had_ended_stays_so(
         kinds = connection.execute(select(schema.notice.c.kind)).scalars().all()
     assert "cluster silent" not in kinds
     assert {one["status"] for one in ask("clusters")} == {"stopped", "ended"}
+
+
+@pytest.mark.slow
+def test_an_asynchronous_cluster_ends_with_its_kernel(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    token = service.token()
+
+    def status() -> str:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = requests.get(f"{service.url}/api/v1/clusters", headers=headers, timeout=60)
+        return next((str(one["status"]) for one in answer.json()["items"]), "none")
+
+    manager = _manager()
+    manager.start_kernel(cwd=str(tmp_path))
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=stretched(60.0))
+        _run(client, _ASYNCHRONOUS.format(url=service.url, token=token))
+        wait_until(lambda: status() == "running")
+        manager.shutdown_kernel()
+        wait_until(lambda: status() == "stopped", what=status)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def _manager() -> KernelManager:
