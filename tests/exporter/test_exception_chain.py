@@ -288,7 +288,7 @@ def read(function: Any, *arguments: Any) -> ExceptionChain:
     ("cause", "message"),
     [
         (KeyError("a", 1, None, 2.5), "KeyError('a', 1, None, 2.5)"),
-        (FileNotFoundError(2, "None", "of/it"), "FileNotFoundError(2, 'None')"),
+        (FileNotFoundError(2, "None", "of/it"), "FileNotFoundError(2, 'None', 'of/it')"),
         (ValueError(*range(10)), "ValueError(0, 1, 2, 3, 4, 5, …)"),
         (ValueError({"a": [Recorder]}, Recorder), "ValueError({'a': [Recorder]}, Recorder)"),
         (ValueError(KeyError("x")), "ValueError(<KeyError>)"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client, wait
+from distributed.core import error_message
 
 from daskscope import names
+from daskscope.observe.errors.failures import Failures
 from daskscope.otlp.exception_text import text_of
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
@@ -45,6 +51,57 @@ def test_the_text_is_what_python_shows_or_at_worst_the_repr(error: Exception) ->
         # The repr does not have it.
         error = type(error)(*error.args)
     assert found == (repr(error) if type(error) in IN_THEIR_OWN_WORDS else str(error))
+
+
+def read_missing(path: str) -> None:
+    with open(path):
+        pass
+
+
+def stat_missing(path: str) -> None:
+    Path(path).stat()
+
+
+def move_missing(path: str) -> None:
+    os.rename(path, "elsewhere")
+
+
+def raise_without_file(path: str) -> None:
+    raise TimeoutError(110, "it took too long")
+
+
+class QuotaError(OSError):
+    """Does not show its file."""
+
+    def __str__(self) -> str:
+        return "over quota"
+
+
+def raise_own(path: str) -> None:
+    raise QuotaError(122, "over quota", path)
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (read_missing, "[Errno 2] No such file or directory: '/nowhere/sales'"),
+        (stat_missing, "[Errno 2] No such file or directory: '/nowhere/sales'"),
+        (move_missing, "[Errno 2] No such file or directory: '/nowhere/sales' -> 'elsewhere'"),
+        (raise_without_file, "[Errno 110] it took too long"),
+        (raise_own, "QuotaError(122, 'over quota')"),
+    ],
+)
+def test_an_error_of_the_systems_says_which_file_it_is_about(
+    function: Callable[[str], None], shown: str
+) -> None:
+    try:
+        function("/nowhere/sales")
+    except OSError as error:
+        details: Any = error_message(error)
+    failures = Failures(Counter())
+    failures.add("a computation", "load", "a-key", details)
+    (raw,) = failures.changed(10)
+    assert text_of(str(raw.row.message), raw.row.type) == shown
 
 
 @pytest.mark.parametrize(

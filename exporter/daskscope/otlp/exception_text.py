@@ -36,8 +36,9 @@ def text_of(message: str, kind: str) -> str:
     of_python = _BUILTINS.get(kind)
     if len(made_of) == 1:
         return repr(made_of[0]) if of_python is KeyError else str(made_of[0])
-    if of_python is not None and issubclass(of_python, OSError) and len(made_of) == 2:
-        return f"[Errno {made_of[0]}] {made_of[1]}"  # Python's repr omits the file
+    if of_python is not None and issubclass(of_python, OSError) and len(made_of) in (2, 3, 5):
+        files = " -> ".join(map(repr, made_of[2::2]))
+        return f"[Errno {made_of[0]}] {made_of[1]}" + (f": {files}" if files else "")
     if of_python is not None and of_python.__str__ is BaseException.__str__:
         return str(made_of)
     return message

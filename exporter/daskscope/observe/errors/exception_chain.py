@@ -7,14 +7,17 @@ names: inert objects stand in for all of it.
 
 from __future__ import annotations
 
+import builtins
+import os
 import pickle
 import reprlib
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
 from daskscope.containment import contain
@@ -58,18 +61,20 @@ class ExceptionChain(NamedTuple):
 
     ``cut`` is whether there are, or may be, more causes. ``notes`` are those that were added to the
     exception. ``members`` are those of an exception group; their ``direct`` has no meaning.
+    ``files`` are those that an ``OSError`` names after its number and its text.
     """
 
     causes: tuple[Cause, ...] = ()
     cut: bool = False
     notes: tuple[str, ...] = ()
     members: tuple[Cause, ...] = ()
+    files: tuple[str, ...] = ()
 
     def characters(self) -> int:
         """Return the characters of all its texts."""
         parts = (*self.causes, *self.members)
         return sum(len(part.message) + len(part.frames) for part in parts) + sum(
-            map(len, self.notes)
+            map(len, (*self.notes, *self.files))
         )
 
 
@@ -88,21 +93,40 @@ def causes_of(traceback: str, exception: Any) -> ExceptionChain:
     if error is None or (traceback and error.traceback is None):
         return ExceptionChain(cut=bool(traceback))
     causes: list[Cause] = []
-    notes, members = _notes(error), _members(error)
+    others = _notes(error), _members(error), _files(error)
     try:
         for cause in _led_to(error):
             if len(causes) == MAX_CAUSES:
-                return ExceptionChain(tuple(causes), True, notes, members)
+                return ExceptionChain(tuple(causes), True, *others)
             causes.append(cause)
     except Exception as unread:  # the rest has an unknown form
         contain(unread)
-        return ExceptionChain(tuple(causes), True, notes, members)
-    return ExceptionChain(tuple(causes), False, notes, members)
+        return ExceptionChain(tuple(causes), True, *others)
+    return ExceptionChain(tuple(causes), False, *others)
 
 
 def _notes(error: _Raised) -> tuple[str, ...]:
     notes = error.notes if isinstance(error.notes, list) else ()
     return tuple(note for note in notes[:MAX_NOTES] if isinstance(note, str))
+
+
+def _files(error: _Raised) -> tuple[str, ...]:
+    """Return the files that one of Python's own OSErrors names: its repr leaves them out."""
+    kind, made_of = error.made_by, error.made_of
+    if getattr(kind, "module", None) != "builtins" or not isinstance(made_of, tuple):
+        return ()
+    of_python = vars(builtins).get(kind.__name__)
+    if not (isinstance(of_python, type) and issubclass(of_python, OSError)):
+        return ()
+    # Between two files is the number that Windows gives the error.
+    return tuple(_path(file) for file in made_of[2:5:2] if file is not None)
+
+
+def _path(file: Any) -> str:
+    if isinstance(file, _Stand) and type(file).module.partition(".")[0] == "pathlib":
+        windows = type(file).__name__.endswith("WindowsPath")
+        return str((PureWindowsPath if windows else PurePosixPath)(*file.args))
+    return os.fsdecode(file) if isinstance(file, str | bytes) else repr(file)
 
 
 def _members(error: _Raised) -> tuple[Cause, ...]:
@@ -201,8 +225,17 @@ def _raised(error: Any) -> _Raised | None:
         return _Raised(*error.args[:7])
     if called == "unpickle_exception_with_attrs":
         kind, attributes, *others = error.args
-        return _Raised(kind, attributes["args"], *others[:5])
+        return _Raised(kind, _with_files(attributes), *others[:5])
     return None
+
+
+def _with_files(attributes: Mapping[str, Any]) -> Any:
+    """Return an exception's arguments, those of an OSError as they were given: with its files."""
+    made_of = attributes["args"]
+    files = [attributes[name] for name in ("filename", "filename2") if name in attributes]
+    if not files or len(made_of) != 2:
+        return made_of
+    return (*made_of, files[0], *(more for file in files[1:] for more in (None, file)))
 
 
 def _led_to(raised: _Raised) -> Iterator[Cause]:

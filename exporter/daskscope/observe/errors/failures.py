@@ -56,6 +56,8 @@ _DASKS_FOLDERS = tuple(
 )
 # The part of distributed that loads what clients send.
 _LOADING = os.path.join(_DASKS_FOLDERS[1], "protocol", "")
+# Python's repr of an OSError: its number and its text.
+_WITHOUT_FILES = re.compile(r"[A-Z]\w*\(\d+, .*\)", re.DOTALL)
 # A notebook's cell is a file whose name changes with its text.
 _CELL = re.compile(r".*[\\/]ipykernel_\d+[\\/]\d+\.py")
 
@@ -153,8 +155,8 @@ class Failures:
         now = time()
         failure = self._failures.pop(key, None)
         if failure is None:
-            text = guarded(self._drops, "", _text_of, details, task)
             causes = guarded(self._drops, ExceptionChain(cut=True), _causes_of, details, task)
+            text = guarded(self._drops, "", _text_of, details, task, causes.files)
             failure = _Totals(*key, kind, function, text, traceback, causes, now)
             failure.goes_on_from(self._counted.pop(key, None))
             self._characters += failure.characters()
@@ -221,8 +223,10 @@ class Failures:
         return list(each_guarded(self._drops, _Totals.raw, changed))
 
 
-def _text_of(details: Mapping[str, Any], task: Key) -> str:
+def _text_of(details: Mapping[str, Any], task: Key, files: tuple[str, ...]) -> str:
     text = details.get("exception_text") or by_dask(details.get("exception"))[1]
+    if files and _WITHOUT_FILES.fullmatch(text):
+        text = f"{text[:-1]}, {', None, '.join(map(repr, files))})"
     return without_key(text, task)
 
 
