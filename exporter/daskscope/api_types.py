@@ -364,11 +364,13 @@ class Computation(_Computation):
     in memory, failed, or were repeated after a failure. A task whose result was lost with a worker,
     or was released and is needed after all, runs again: ``completed`` minus ``done`` counts this.
     ``cancelled`` counts tasks that were given up. ``states`` counts tasks by Dask's state;
-    ``seconds`` is the tasks' time by action. ``frames`` is the user's call stack, outermost frame
-    first; None if settings forbid sending it. ``call`` is the statement that started the
-    computation. ``title`` is the same; without code, it is the file and line of the call, or the
-    prefixes of the tasks. ``cause`` is the most important finding, None if there is none. ``job``
-    is the job that the computation is a run of, None while that is not known. ``url`` is its page.
+    ``seconds`` is the tasks' time by action: what Dask calls ``disk-read`` and ``disk-write`` is
+    ``other`` if the workers read or wrote nothing on disk meanwhile, as when a task takes thousands
+    of results from memory. ``frames`` is the user's call stack, outermost frame first; None if
+    settings forbid sending it. ``call`` is the statement that started the computation. ``title`` is
+    the same; without code, it is the file and line of the call, or the prefixes of the tasks.
+    ``cause`` is the most important finding, None if there is none. ``job`` is the job that the
+    computation is a run of, None while that is not known. ``url`` is its page.
     """
 
     frames: list[CodeFrame] | None

@@ -357,9 +357,10 @@ class Computation:
     """What one call to compute, persist or submit set going.
 
     ``states`` counts its tasks by Dask's state, ``seconds`` sums what its tasks spent by action
-    (``compute``, ``transfer``, ``disk-read``, ``disk-write``). ``completed`` and ``erred`` count
-    task runs that ended so: how many tasks are done is :func:`tasks_done`, for one whose result was
-    lost runs again. ``retried`` counts runs that were repeated after they failed. ``frames`` is
+    (``compute``, ``transfer``, ``disk-read``, ``disk-write``; as ``other`` what Dask calls the last
+    two while workers read or wrote nothing). ``completed`` and ``erred`` count task runs that ended
+    so: how many tasks are done is :func:`tasks_done`, for one whose result was lost runs again.
+    ``retried`` counts runs that were repeated after they failed. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
     ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
     ``unknown`` where nobody said (:class:`daskscope.observe.cluster.users.Users`).

@@ -12,7 +12,16 @@ import dask
 import pytest
 from dask.sizeof import sizeof
 from dask.utils import parse_timedelta
-from distributed import Client, Event, LocalCluster, Scheduler, SpecCluster, Worker, wait
+from distributed import (
+    Client,
+    Event,
+    LocalCluster,
+    Scheduler,
+    SchedulerPlugin,
+    SpecCluster,
+    Worker,
+    wait,
+)
 from distributed.core import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -318,10 +327,56 @@ def test_what_is_spilled_and_read_back_is_told(
     _wait_for_seconds(recorder, "use", reads)
 
     # Dask's own actions hold all that it takes to spill and to read back.
+    # The workers' heartbeats may say only afterwards that there were any.
+    for prefix, action in [("make", "disk-write"), ("use", "disk-read")]:
+        recorder.wait_for(lambda: action in _group(recorder, prefix).seconds, action)  # noqa: B023
     makes, uses = _group(recorder, "make"), _group(recorder, "use")
     assert makes.seconds["disk-write"] >= sum(writes.values())
     assert uses.seconds["disk-read"] >= sum(reads.values())
     assert makes.output_bytes == sizeof(Result(300 * MIB))
+
+
+class SlowData(dict[Any, Any]):
+    """A worker's memory that takes longer to read and write than Dask thinks it does."""
+
+    def __getitem__(self, key: Any) -> Any:
+        time.sleep(0.02)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        time.sleep(0.02)
+        super().__setitem__(key, value)
+
+
+def test_time_in_which_workers_moved_nothing_to_or_from_disk_is_not_the_disks(
+    recorder: Recorder,
+) -> None:
+    cluster = LocalCluster(
+        n_workers=1, processes=False, dashboard_address=":0", silence_logs=False, data=SlowData
+    )
+    with cluster, Client(cluster) as client:
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        said: list[str] = []
+        assert cluster.scheduler is not None
+        cluster.scheduler.add_plugin(Actions(said))
+        made = client.submit(make, 1, pure=False)
+        client.submit(use, made, pure=False).result()
+        row = recorder.computation(lambda row: row.seconds.get("other", 0.0) >= 0.02)
+        makes, uses = _group(recorder, "make"), _group(recorder, "use")
+    assert {"disk-read", "disk-write"} <= set(said)
+    for one in (row, makes, uses):
+        assert one.seconds["other"] >= 0.02
+        assert one.seconds.keys() <= {"compute", "other"}
+
+
+class Actions(SchedulerPlugin):
+    """Notes what Dask calls what tasks did."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def transition(self, key: Any, start: Any, finish: Any, *args: Any, **kwargs: Any) -> None:
+        self.said += [action["action"] for action in kwargs.get("startstops") or ()]
 
 
 def test_a_task_that_runs_and_its_computation_are_told_as_running(

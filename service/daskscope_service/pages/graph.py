@@ -18,7 +18,7 @@ _WIDTH, _GAP_X, _GAP_Y, _MARGIN = 176, 36, 14, 4
 _HEIGHT, _TALLER = 58, 56
 
 #: The activities that take time of the workers.
-_SPENT = ("compute", "transfer", "disk-read", "disk-write")
+_SPENT = ("compute", "transfer", "disk-read", "disk-write", "other")
 #: The counts that are added up when groups are joined.
 _COUNTS = ("tasks", "done", "completed", "erred")
 

@@ -19,7 +19,7 @@ from daskscope.observe.tasks.graphs import MAX_ANNOTATIONS, Graph
 from daskscope.observe.tasks.groups import Group, finite
 from daskscope.observe.tasks.marks import Marks
 from daskscope.observe.tasks.prefixes import Prefixes
-from daskscope.observe.tasks.runs import TaskSample
+from daskscope.observe.tasks.runs import DISK_ACTIONS, DISK_READ, DISK_WRITE, TaskSample
 from daskscope.observe.tasks.shares import Shares
 from daskscope.observe.tasks.trace_context import TraceContext, of_computation
 
@@ -259,6 +259,23 @@ class Computation:
                     samples[group.name], group.samples = group.samples.chosen(), None
         return Traced(self.caller, samples, sent)
 
+    def by_action(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Return ``seconds`` of its tasks by action, as disk time only if there was any.
+
+        Dask reports every look for the inputs in a worker's memory that takes more than 5 ms as
+        reading from disk, as that of a task with thousands of them, and likewise for the result.
+        """
+        named = dict(seconds)
+        during = self.stretch.during() if DISK_ACTIONS & named.keys() else None
+        if during is not None and during.moved is not None:
+            for action, moved in (
+                (DISK_READ, during.moved.unspilled),
+                (DISK_WRITE, during.moved.spilled),
+            ):
+                if not moved and action in named:
+                    named[OTHER] = named.get(OTHER, 0.0) + named.pop(action)
+        return named
+
     def row(self) -> protocol.Computation:
         """Return the row to send."""
         states: Counter[str] = Counter()
@@ -294,7 +311,7 @@ class Computation:
             retried=retried,
             cancelled=self.cancelled,
             states={state: count for state, count in states.items() if count},
-            seconds=dict(seconds),
+            seconds=self.by_action(seconds),
             frames=self.frames,
             spans=tuple(self.spans),
             trace_id=self.trace_id,

@@ -26,7 +26,7 @@ from daskscope.observe.tasks.computation import ACTIVE, Computation
 from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.observe.tasks.groups import Group
 from daskscope.observe.tasks.prefixes import Prefixes, PrefixTotals
-from daskscope.observe.tasks.runs import Run
+from daskscope.observe.tasks.runs import DISK_ACTIONS, Run
 from daskscope.observe.tasks.unsent import Taken, Unsent
 
 #: Computations that may wait to be sent. More of them do not wait for the next heartbeat.
@@ -259,8 +259,12 @@ class Computations:
             if not (self._settling and self._settling[0].stretch.settled()):
                 break
             settled = self._settling.popleft()
-            if not settled.changed and not settled.dropped and settled.stretch.has_more():
+            if not settled.dropped and settled.stretch.has_more():
                 self._unsent.note_any(settled)
+                for group in settled.groups.values():
+                    # It may have become known only now that this was time of the disk.
+                    if not DISK_ACTIONS.isdisjoint(group.seconds):
+                        self._unsent.note(group)
         return self._unsent.take(most, any_row=any_row)
 
     def _never_began(self, computation: Computation) -> None:

@@ -211,7 +211,7 @@ class Group:
             erred=self.erred,
             retried=self.retried,
             states={state: count for state, count in self.states.items() if count},
-            seconds=dict(self.seconds),
+            seconds=self.computation.by_action(self.seconds),
             output_bytes=self.output_bytes,
             types=dict(self.types),
             dependencies=tuple(self.dependencies),

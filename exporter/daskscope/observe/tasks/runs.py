@@ -22,6 +22,11 @@ Action = tuple[str, float, float]
 #: of the result, and its actions.
 Run = tuple[float, str | None, int | None, str | None, StartStops]
 
+#: What Dask calls getting a task's inputs out of the worker's memory or from its disk, and storing
+#: the result there, if that takes long.
+DISK_READ, DISK_WRITE = "disk-read", "disk-write"
+DISK_ACTIONS = frozenset({DISK_READ, DISK_WRITE})
+
 Outcome = Literal["finished", "erred", "retried"]
 
 _action_of = itemgetter("action", "start", "stop")
@@ -44,7 +49,7 @@ def actions_of(startstops: StartStops) -> list[Action]:
     return [
         action
         for place, action in enumerate(actions)
-        if place >= last or (place > before and action[0] != "disk-write")
+        if place >= last or (place > before and action[0] != DISK_WRITE)
     ]
 
 
