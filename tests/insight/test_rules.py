@@ -196,6 +196,13 @@ SICK: dict[str, Evidence] = {
 }  # fmt: skip
 
 
+def test_results_that_were_lost_do_not_all_count_as_those_of_the_workers_lost_meanwhile() -> None:
+    # 40 results are computed again, some perhaps as another worker left after the end.
+    (finding,) = judge(SICK["recomputed"]).shown
+    assert finding.clause == "40 results were lost with their workers and computed again"
+    assert finding.evidence[1].name == "workers lost while it ran"
+
+
 def test_there_is_a_sick_case_for_every_rule() -> None:
     assert SICK.keys() == {rule.name for rule in RULES}
 

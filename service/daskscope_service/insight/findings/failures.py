@@ -291,7 +291,7 @@ def recomputed(evidence: Evidence) -> Outcome:
 
     What to do: run the workers where they stay, or persist and write results that took long.
 
-    Example: 1,240 results were lost with 6 workers and computed again.
+    Example: 1,240 results were lost with their workers and computed again.
     """
     run = evidence.run
     if run is None or run.status == "running" or not is_worth_profiling(evidence):
@@ -308,11 +308,12 @@ def recomputed(evidence: Evidence) -> Outcome:
     return Finding(
         rule="recomputed",
         severity=severity_of(evidence, lost, evidence.capacity),
+        # Without the number of workers: those that left after its end may have taken results, too.
         clause=f"{plural(again, 'result')} {'was' if again == 1 else 'were'} lost with "
-        f"{plural(len(gone), 'worker')} and computed again",
+        f"{'its worker' if again == 1 else 'their workers'} and computed again",
         evidence=(
             Measure("results lost", again, "{result}", "h-groups"),
-            Measure("workers lost", len(gone), "{worker}", "h-lost"),
+            Measure("workers lost while it ran", len(gone), "{worker}", "h-lost"),
         ),
         actions=(Action("Run the workers where they stay, or write results that took long."),),
         seconds=lost,
