@@ -42,6 +42,9 @@ MAX_TEXT = 20_000
 MAX_ID = 100
 MAX_CLUSTER_ID = 200
 
+#: What a task asks for that any worker may run: see ``Computation.asks``.
+ANY_WORKER = "any worker"
+
 #: The most characters of a path, an address or the like, which is neither a name nor a long text.
 MAX_WORDS = 4_000
 
@@ -392,8 +395,9 @@ class Computation:
     between two turns of a worker's event loop, on average between two of its beats, and
     ``heartbeat_age`` the longest that a worker said nothing, both in seconds and once it has ended;
     ``host_load`` is the most load that a worker's host had for each of its cores.
-    ``unrunnable_seconds`` is for how long it had tasks that no worker could run, and ``asks``
-    counts these by what they asked for, such as ``GPU=1``.
+    ``unrunnable_seconds`` is for how long it had tasks that no worker could run, as there was none
+    or none had what they asked for. ``asks`` counts these by what they asked for, such as
+    ``GPU=1``, or :data:`ANY_WORKER`.
 
     One without ``tasks`` is a graph that Dask made no task of: erred, as it could not be loaded on
     the scheduler (its failure has ``(graph)`` for a function), or cancelled, as it needs what is

@@ -117,12 +117,20 @@ CHURN = of_cluster(
 )
 NEAR = of_cluster({"peak_worker_memory": 950 * MIB})
 
+LATE = evidence(
+    run={"duration": 15.5, "began_at": START + 14.4, "tasks": 38, "completed": 38, "done": 38,
+         "seconds": {"compute": 0.62},
+         "groups": (group(tasks=38, completed=38, durations=runs((38, 0.016)), longest=0.1),)},
+    meanwhile={"activities": {"idle": 60.0, "thread-cpu": 0.6}},
+)  # fmt: skip
+
 SICK: dict[str, Evidence] = {
     "killed-workers": KILLED,
     "killed-for-memory": KILLED_FOR_MEMORY,
     "version-mismatch": MISMATCH,
     "scheduler-bound": SCHEDULER,
     "slow-start": SLOW_START,
+    "late-first-task": LATE,
     "stuck": STUCK,
     "key-collision": COLLISION,
     "shuffle-bound": SHUFFLE,
@@ -142,6 +150,8 @@ SAID = [
      "between processes."),
     ("scheduler-bound", "Its scheduler used 0.97 of a core for 1,450 tasks a second, and threads "
      "computed for 29\N{NO-BREAK SPACE}% of the time: more workers will not help."),
+    ("late-first-task", "Its first task began after 14.4 s, 93\N{NO-BREAK SPACE}% of the time that "
+     "it took."),
     ("slow-start", "It began with 0 of 2 workers, and 30.0 s passed until 2 were there."),
     ("stuck", "Nothing has ended for 47 min: 3 tasks run on workers that use 0.01 of a core; the "
      "longest so far took 2.1 s."),
@@ -168,6 +178,11 @@ def changed(found: Evidence, part: str, **fields: Any) -> Evidence:
 
 
 HEALTHY: dict[str, Evidence] = {
+    "first tasks that waited for another computation": changed(LATE, "meanwhile", alone=False),
+    "a first task that began a little late": changed(LATE, "run", began_at=START + 4.0),
+    "a first task that was late for a small part of it": evidence(
+        run={"began_at": START + 6.0, "duration": 60.0, "seconds": {"compute": 216.0}}
+    ),
     "one machine that went away with all kinds of tasks": replace(
         COMMON,
         losses=tuple(died(id=f"w{i}", tasks={"decode": 1, "work": 2}) for i in range(3)),
@@ -247,6 +262,7 @@ HEALTHY: dict[str, Evidence] = {
 LACKS: list[tuple[str, str, dict[str, Any]]] = [
     ("scheduler-bound", "meanwhile", {"scheduler_cpu": None}),
     ("slow-start", "meanwhile", {"first_workers": None}),
+    ("late-first-task", "run", {"began_at": None}),
     ("stuck", "meanwhile", {"worker_cpu_now": None}),
     ("key-collision", "meanwhile", {"collisions": None}),
     ("too-many-threads", "run", {"largest_output": None}),

@@ -544,6 +544,62 @@ def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:
     assert first(short) == "cancelled"
 
 
+#: Ten tasks are queued, and there is no worker.
+NOBODY: dict[str, Any] = {
+    "status": "running",
+    "tasks": 10,
+    "completed": 0,
+    "done": 0,
+    "duration": 125.0,
+    "states": {"queued": 10},
+    "seconds": {},
+    "unrunnable_seconds": 124.0,
+    "asks": {"any worker": 10},
+}
+
+
+def test_queued_tasks_without_a_worker_wait_for_one() -> None:
+    said = "10 tasks wait for a worker that can run them: there is no worker."
+    held = {"queued": 10}
+    assert sentence(evidence(run=NOBODY, cluster={"workers": 0})) == said
+    of_cluster_now = of_cluster({"workers": 0, "held_by": held}, waited=run_of(**NOBODY))
+    assert sentence(of_cluster_now) == said
+    # Behind others that run; or workers are starting, or had no time to.
+    assert first(evidence(run=NOBODY)) != "unrunnable"
+    starting = {"workers": 0, "held_by": held | {"workers starting": 2}}
+    assert first(evidence(run=NOBODY, cluster=starting)) != "unrunnable"
+    assert first(of_cluster(starting)) is None
+    # A long computation, or an old cluster, may have lost its workers only now.
+    soon = NOBODY | {"unrunnable_seconds": 5.0}
+    assert first(evidence(run=soon, cluster={"workers": 0})) != "unrunnable"
+    young = of_cluster({"workers": 0, "held_by": held, "duration": 9e4}, waited=run_of(**soon))
+    assert first(young) is None
+
+
+def test_that_there_was_no_worker_is_found_afterwards() -> None:
+    gone = NOBODY | {"status": "cancelled", "cancelled": 10, "states": {}, "duration": 138.0}
+    none = gone | {"worker_seconds": {"busy": 0.0, "idle": 0.0, "paused": 0.0}, "tasks": 1000}
+    stopped = {"status": "stopped", "workers": 0}
+    waited = "tasks waited for a worker that can run them: there was"
+    assert sentence(evidence(run=none, cluster=stopped)) == f"1,000 {waited} never a worker."
+    left = gone | {"worker_seconds": {"busy": 10.0, "idle": 4.0, "paused": 0.0}}
+    assert sentence(evidence(run=left, cluster={})) == f"10 {waited} no worker for 2 min 4 s."
+    lost = gone | {"status": "lost", "states": {"queued": 10}}
+    silent = evidence(run=lost, cluster={"status": "lost", "workers": 0})
+    found = [one.sentence for one in judge(silent).findings if one.rule == "unrunnable"]
+    assert found == [f"10 {waited} no worker."]
+
+
+def test_a_first_task_that_waited_for_a_worker_says_so() -> None:
+    late = SICK["late-first-task"]
+    assert late.run is not None
+    run = replace(late.run, unrunnable_seconds=13.0, asks={"any worker": 38})
+    assert sentence(replace(late, run=run)) == (
+        "Its first task began after 14.4 s, 93\N{NO-BREAK SPACE}% of the time that it took; for "
+        "13.0 s of that, no worker could run its tasks."
+    )
+
+
 def test_a_rule_without_what_workers_say_of_themselves_finds_nothing() -> None:
     run = BLOCKED_LOOP.run
     assert run is not None

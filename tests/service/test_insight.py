@@ -45,6 +45,7 @@ COMPUTATION: dict[str, Any] = {
     "blames": {},
     "asks": {},
     "unrunnable_seconds": None,
+    "worker_seconds": {"busy": 500.0, "idle": 100.0, "paused": 0.0},
     "states": {"released": 20, "memory": 30, "processing": 50, "waiting": 100},
 }
 
@@ -76,7 +77,7 @@ def test_an_idle_cluster_says_what_there_is_to_keep_it_for(
     held_by: dict[str, int], sentence: str
 ) -> None:
     verdict = cluster_verdict(CLUSTER | {"idle_seconds": 90.0, "held_by": held_by}, 5001, 60)
-    assert verdict == Verdict("running", sentence)
+    assert verdict == Verdict("running", sentence, workers=4)
 
 
 def test_one_that_went_with_its_clients_process_and_had_no_work_is_not_lost() -> None:
@@ -102,7 +103,7 @@ def test_one_that_went_with_its_clients_process_and_had_no_work_is_not_lost() ->
 )
 def test_a_cluster_at_work_without_tasks_says_so(busy_by: list[str] | None, sentence: str) -> None:
     verdict = cluster_verdict(CLUSTER | {"busy_by": busy_by}, 5001, 60)
-    assert verdict == Verdict("running", sentence)
+    assert verdict == Verdict("running", sentence, workers=4)
 
 
 def test_a_stopped_cluster_is_never_lost() -> None:
@@ -273,6 +274,66 @@ def test_one_whose_tasks_no_worker_may_run_says_so_at_once(
     assert more.sentence == said
 
 
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        (0, "0 of 10 tasks done after 2 min 5 s: 10 tasks wait, and there is no worker."),
+        (1, "0 of 10 tasks done (0%), running for 2 min 5 s."),
+        (None, "0 of 10 tasks done (0%), running for 2 min 5 s."),
+    ],
+)
+def test_queued_tasks_do_not_run_as_long_as_there_is_no_worker(
+    workers: int | None, said: str
+) -> None:
+    row = COMPUTATION | {"tasks": 10, "completed": 0, "states": {"queued": 10}}
+    verdict = computation_verdict(row, Verdict("running", "", workers=workers), 125.0)
+    assert verdict.sentence == said
+
+
+NO_SECONDS = {"busy": 0.0, "idle": 0.0, "paused": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "cluster", "said"),
+    [
+        (
+            {"status": "cancelled", "worker_seconds": NO_SECONDS},
+            Verdict("stopped", ""),
+            "Cancelled after 2 min 18 s: 0 of 10 tasks done; there was never a worker.",
+        ),
+        (
+            {"status": "cancelled"},
+            Verdict("running", "", workers=2),
+            "Cancelled after 2 min 18 s: 0 of 10 tasks done; there was no worker for 2 min 12 s.",
+        ),
+        # Paused workers run no tasks either.
+        (
+            {"status": "cancelled", "worker_seconds": NO_SECONDS | {"paused": 264.0}},
+            Verdict("stopped", ""),
+            "Cancelled after 2 min 18 s: 0 of 10 tasks done; 10 tasks waited for a worker that may "
+            "run them.",
+        ),
+        (
+            {"worker_seconds": {}, "asks": {}, "states": {"queued": 10}},
+            Verdict("lost", "", workers=0),
+            "The cluster fell silent while it ran: 0 of 10 tasks were done after 2 min 18 s; 10 "
+            "tasks waited, and there was no worker.",
+        ),
+        (
+            {"worker_seconds": {}, "asks": {}, "states": {"queued": 10}, "unrunnable_seconds": 0.0},
+            Verdict("lost", "", workers=1),
+            "The cluster fell silent while it ran: 0 of 10 tasks were done after 2 min 18 s.",
+        ),
+    ],
+)
+def test_that_there_was_no_worker_is_said_afterwards(
+    row: dict[str, Any], cluster: Verdict, said: str
+) -> None:
+    waited = {"tasks": 10, "completed": 0, "cancelled": 10, "states": {}}
+    waited |= {"asks": {"any worker": 10}, "unrunnable_seconds": 132.0}
+    assert computation_verdict(COMPUTATION | waited | row, cluster, 138.0).sentence == said
+
+
 STUCK = {"tasks": 100, "completed": 97, "states": {"memory": 97}, "asks": {"GPU=1": 3}}
 
 
@@ -342,6 +403,28 @@ def test_one_that_only_waits_for_a_loop_to_go_on_took_as_long_as_its_tasks() -> 
             {"held_by": {"unrunnable": 3, "processing": 1}},
             1,
             "It is up, and at work with 4 workers; 3 tasks wait for a worker that may run them.",
+        ),
+        (
+            {"held_by": {"queued": 10, "clients": 1}, "workers": 0},
+            1,
+            "It is up, and stuck: 10 tasks wait, and there is no worker.",
+        ),
+        (
+            {"held_by": {"queued": 1}, "workers": 0},
+            31,
+            "It has not reported for 31.0 s; until then it was stuck: 1 task waits, and there is "
+            "no worker.",
+        ),
+        (
+            {"held_by": {"queued": 9, "unrunnable": 1, "workers starting": 2}, "workers": 0},
+            1,
+            "It is up, and waiting for workers: 10 tasks wait, and 2 workers are starting.",
+        ),
+        # Behind tasks that run.
+        (
+            {"held_by": {"queued": 10, "processing": 8}},
+            1,
+            "It is up, and at work with 4 workers.",
         ),
         (
             {"idle_seconds": 13.5},

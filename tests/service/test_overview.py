@@ -73,6 +73,8 @@ def words_of(**fields: Any) -> list[str]:
 
 def test_a_cluster_at_work_needs_no_look() -> None:
     assert words_of() == []
+    assert words_of(held_by={"queued": 10, "processing": 8}) == []
+    assert words_of(held_by={"queued": 10, "workers starting": 2}, workers=0) == []
     assert words_of(status="stopped", idle_seconds=90_000.0) == []
     assert words_of(status="ended", last_seen_at=9_000.0) == []
 
@@ -95,6 +97,11 @@ def test_a_cluster_that_has_stopped_is_remembered_for_the_workers_that_it_lost()
             {"held_by": {"unrunnable": 3}, "workers": 0},
             "stuck",
             "3 tasks that no worker can run: there is no worker.",
+        ),
+        (
+            {"held_by": {"queued": 10}, "workers": 0},
+            "stuck",
+            "10 tasks that no worker can run: there is no worker.",
         ),
         (
             {"memory_used": 2**33 * 0.95},

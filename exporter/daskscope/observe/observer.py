@@ -119,7 +119,7 @@ class Observer:
             spent=self._workers.spent, threads=self._workers.threads, moved=moved.so_far
         )
         self._beats = WorkerBeats(self._meanwhile.note)
-        self._unrunnable = Unrunnable(members)
+        self._unrunnable = Unrunnable(scheduler, members)
         self.transitions = Transitions(
             scheduler,
             self._computations,
@@ -221,7 +221,7 @@ class Observer:
             lambda: self._workers.look_again(dict.values(scheduler.workers)),
             lambda: self._beats.look(dict.values(scheduler.workers)),
             self._meanwhile.look,
-            lambda: self._unrunnable.look(scheduler.unrunnable),
+            self._unrunnable.look,
             on_tick,
         )
         self._graphs = Messages[Graph](

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from daskscope_service.db.readable import Readable
+from daskscope_service.insight.stuck import waiting_for_worker
 from daskscope_service.insight.verdict import held_by_in_words
 from daskscope_service.insight.wording import (
     duration,
@@ -83,8 +84,9 @@ def reasons(cluster: Readable, now: float) -> tuple[Reason, ...]:
 
 
 def _stuck(cluster: Readable) -> Reason | None:
-    stuck = (cluster["held_by"] or {}).get("unrunnable", 0)
-    if not stuck:
+    held = cluster["held_by"] or {}
+    stuck = waiting_for_worker(held, cluster["workers"], unrunnable="unrunnable")
+    if not stuck or held.get("workers starting"):
         return None
     there = (
         "there is no worker"

@@ -54,12 +54,14 @@ class Verdict:
     """What became of a cluster or a computation, as one word and as a sentence for pages.
 
     ``silence`` is for how many seconds a running cluster, or the cluster of a running computation,
-    has not reported; 0 as long as it misses no more than :data:`MISSED_BEATS`.
+    has not reported; 0 as long as it misses no more than :data:`MISSED_BEATS`. ``workers`` is how
+    many workers the cluster had when it was last heard; None if not known, as of a computation.
     """
 
     status: str
     sentence: str
     silence: float = 0.0
+    workers: int | None = None
 
 
 def cluster_verdict(cluster: Readable, now: float, silent_after: float) -> Verdict:
@@ -83,14 +85,16 @@ def cluster_verdict(cluster: Readable, now: float, silent_after: float) -> Verdi
             "lost",
             f"It fell silent after {lasted} without saying that it stopped, "
             f"and was last heard {duration(silence)} ago.",
+            workers=cluster["workers"],
         )
     if silence > MISSED_BEATS * cluster["interval"]:
         return Verdict(
             "running",
             f"It has not reported for {duration(silence)}; until then it was {_doing(cluster)}.",
             silence,
+            cluster["workers"],
         )
-    return Verdict("running", f"It is up, and {_doing(cluster)}.")
+    return Verdict("running", f"It is up, and {_doing(cluster)}.", workers=cluster["workers"])
 
 
 def _doing(cluster: Readable) -> str:
@@ -99,8 +103,17 @@ def _doing(cluster: Readable) -> str:
     if cluster["idle_seconds"] is not None:
         what = held_by_in_words(held)
         return f"idle for {duration(cluster['idle_seconds'])}" + (f", with {what}" if what else "")
-    workers = plural(cluster["workers"], "worker")
-    waiting = held.get("unrunnable", 0)
+    workers = plural(cluster["workers"], "worker") if cluster["workers"] else "no worker"
+    waiting = stuck.waiting_for_worker(held, cluster["workers"], unrunnable="unrunnable")
+    if waiting and not cluster["workers"]:
+        if starting := held.get("workers starting", 0):
+            wait = "waits" if waiting == 1 else "wait"
+            come = "is" if starting == 1 else "are"
+            return (
+                f"waiting for workers: {plural(waiting, 'task')} {wait}, and "
+                f"{plural(starting, 'worker')} {come} starting"
+            )
+        return f"stuck: {stuck.in_words(waiting, {}, workers=0)}"
     if waiting and not held.get("processing") and not held.get("queued"):
         wait = "task waits" if waiting == 1 else "tasks wait"
         them = "it" if waiting == 1 else "them"
@@ -160,15 +173,18 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
     status = computation_status(computation, cluster)
     if status == "lost":
         how, were = _WENT[cluster.status], "was" if tasks == 1 else "were"
-        left = waited(computation, done, seconds, silent=cluster.status == "lost")
+        left = waited(
+            computation, done, seconds, silent=cluster.status == "lost", workers=cluster.workers
+        )
         return Verdict(
             "lost",
             f"The cluster {how} while it ran: {number(done)} of {plural(tasks, 'task')} "
             f"{were} done after {lasted}{left and f'; {left}'}.",
         )
     states = computation["states"]
-    waiting = waits(computation)
-    if status == "running" and waiting and not (states.get("processing") or states.get("queued")):
+    waiting = waits(computation, cluster.workers)
+    others = states.get("processing") or (states.get("queued") and cluster.workers != 0)
+    if status == "running" and waiting and not others:
         sentence = f"{number(done)} of {plural(tasks, 'task')} done after {lasted}: {waiting}."
     elif status == "running":
         share = f" ({done / tasks:.0%})" if tasks else ""
@@ -227,23 +243,36 @@ def computation_status(computation: Readable, cluster: Verdict) -> str:
     return "finished" if tasks and done_of(computation) >= tasks else "lost"
 
 
-def waits(computation: Readable) -> str:
-    """Return in words how many tasks of a running computation wait for a worker; "" for none."""
-    waiting = computation["states"].get("no-worker", 0)
-    return stuck.in_words(waiting, computation["asks"]) if waiting else ""
+def waits(computation: Readable, workers: int | None) -> str:
+    """Return in words how many tasks of a running computation wait for a worker; "" for none.
+
+    ``workers`` is how many its cluster has, None if not known.
+    """
+    waiting = stuck.waiting_for_worker(computation["states"], workers)
+    return stuck.in_words(waiting, computation["asks"], workers=workers) if waiting else ""
 
 
-def waited(computation: Readable, done: int, seconds: float, *, silent: bool = False) -> str:
+def waited(
+    computation: Readable,
+    done: int,
+    seconds: float,
+    *,
+    silent: bool = False,
+    workers: int | None = None,
+) -> str:
     """Return in words how many tasks of a cancelled or lost computation waited to the end.
 
     Return "" for none. See :func:`stuck.left_waiting`.
     """
-    asks = computation["asks"]
+    asks, unrunnable = computation["asks"], computation["unrunnable_seconds"]
     waiting = stuck.left_waiting(
         computation["tasks"] - done, computation["states"], asks,
-        waited=computation["unrunnable_seconds"], seconds=seconds, silent=silent,
+        waited=unrunnable, seconds=seconds, silent=silent, workers=workers,
     )  # fmt: skip
-    return stuck.in_words(waiting, asks, past=True) if waiting else ""
+    if not waiting:
+        return ""
+    none = stuck.no_worker(asks, computation["worker_seconds"], unrunnable)
+    return none or stuck.in_words(waiting, asks, workers=workers if silent else None, past=True)
 
 
 def has_not_reported(silence: float) -> str:

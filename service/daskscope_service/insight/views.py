@@ -57,7 +57,7 @@ class ComputationView(ComputationRow, frozen=True):
 
     ``status`` is ``lost`` if its cluster went away while it ran. ``call`` is the statement that
     started it, None if that is not known. ``title`` is a name by which people recognise it, "" if
-    nothing is known of it.
+    nothing is known of it. ``waits`` says how many tasks wait for a worker, "" for none.
     """
 
     cluster_name: str
@@ -65,6 +65,7 @@ class ComputationView(ComputationRow, frozen=True):
     sentence: str
     duration: float
     silence: float
+    waits: str
     call: str | None
     title: str
     cause: Item | None

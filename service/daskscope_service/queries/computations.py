@@ -23,6 +23,7 @@ from daskscope_service.insight.verdict import (
     computation_seconds,
     computation_status,
     computation_verdict,
+    waits,
 )
 from daskscope_service.insight.views import ComputationDetail, ComputationView
 from daskscope_service.insight.wording import file_name
@@ -205,6 +206,7 @@ def _view(scope: Scope, row: Item, **named: Any) -> ComputationView:
         "sentence": verdict.sentence,
         "duration": seconds,
         "silence": verdict.silence,
+        "waits": waits(row, of_cluster.workers),
         "done": done_of(row),
     }
     return ComputationView.of(row | named | made)

@@ -26,6 +26,7 @@ from daskscope_service.insight.findings.evidence import (
 from daskscope_service.insight.flame import lines_of, merge, waits
 from daskscope_service.insight.jobs.differences import changes_in_words
 from daskscope_service.insight.progress import done_of
+from daskscope_service.insight.stuck import waiting_for_worker
 from daskscope_service.insight.verdict import (
     cluster_seconds,
     cluster_verdict,
@@ -187,18 +188,22 @@ def _columns(table: Table, kind: type) -> list[Column[Any]]:
 
 
 def _waited(scope: Scope, cluster: Item) -> Run | None:
-    """Return the unfinished computation of a cluster that is gone whose tasks waited for longest.
+    """Return the unfinished computation of a cluster whose tasks waited for longest, if any did.
 
-    They waited because no worker could run them.
+    They waited because no worker could run them. While the cluster is up, it is a computation that
+    runs, and may have waited for 0 seconds so far.
     """
-    if cluster_verdict(cluster, scope.now, scope.silent_after).status == "running":
-        return None
     table = schema.computation
-    query = scope.select(table).where(
-        table.c.cluster == cluster["id"],
-        table.c.status.in_(("running", "cancelled")),
-        table.c.unrunnable_seconds > 0,
-    )
+    query = scope.select(table).where(table.c.cluster == cluster["id"])
+    if cluster_verdict(cluster, scope.now, scope.silent_after).status == "running":
+        held = cluster["held_by"] or {}
+        if not waiting_for_worker(held, cluster["workers"], unrunnable="unrunnable"):
+            return None
+        query = query.where(table.c.status == "running", table.c.unrunnable_seconds.is_not(None))
+    else:
+        query = query.where(
+            table.c.status.in_(("running", "cancelled")), table.c.unrunnable_seconds > 0
+        )
     rows = scope.items(query.order_by(table.c.unrunnable_seconds.desc()).limit(1))
     return _run(scope, rows[0], cluster) if rows else None
 

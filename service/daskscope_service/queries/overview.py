@@ -87,13 +87,15 @@ def clusters_to_look_at(scope: Scope) -> list[ClusterInQuestion]:
             select(lost.c.cluster, func.count()).group_by(lost.c.cluster)
         )
     }
-    held = cluster.c.held_by["unrunnable"].as_float()  # counts reach 2⁵³, too much for INTEGER
+    # Counts reach 2⁵³, too much for INTEGER.
+    held, queued = (cluster.c.held_by[kind].as_float() for kind in ("unrunnable", "queued"))
     of_losses = cluster.c.id.in_(sorted(losses)[:MOST_LOOKED_AT])
     used = case((cluster.c.memory_limit > 0, cluster.c.memory_used), else_=0)
     questions: tuple[ColumnElement[bool], ...] = (
         cluster.c.idle_seconds >= IDLE_AFTER,
         used > MEMORY_OVER * cluster.c.memory_limit,
         held > 0,
+        and_(queued > 0, cluster.c.workers == 0),
         cluster.c.scheduler["lag"].as_float() >= LAG_AFTER,
         of_losses,
     )

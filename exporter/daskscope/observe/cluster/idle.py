@@ -163,9 +163,11 @@ class Idle:
     def _asked(self) -> Iterator[str]:
         """Yield the work that the scheduler itself knows."""
         scheduler = self._scheduler
-        if scheduler.queued or any(worker.processing for worker in dict.values(scheduler.workers)):
+        run = any(worker.processing for worker in dict.values(scheduler.workers))
+        if run:
             yield "tasks are running"
-        if scheduler.unrunnable:
+        # Tasks are queued behind others that run or, without any worker, until one comes.
+        if scheduler.unrunnable or (scheduler.queued and not run):
             yield "tasks wait for a worker that can run them"
         waiting, counted_at = self._waiting
         if waiting and counted_at == scheduler.transition_counter:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from itertools import islice
+from itertools import chain, islice
 
 from distributed.metrics import monotonic
-from distributed.scheduler import TaskState
+from distributed.scheduler import Scheduler, TaskState
 
 from daskscope.observe.tasks.computation import Computation
 from daskscope.observe.tasks.group_index import GroupIndex
-from daskscope.protocol import MAX_NAME
+from daskscope.protocol import ANY_WORKER, MAX_NAME
 
 #: Seconds between two looks, and the most seconds that a look adds: the event loop may be blocked.
 PAUSE, MAX_STEP = 0.5, 5.0
@@ -23,15 +23,19 @@ MAX_RESTRICTIONS = 5
 
 
 class Unrunnable:
-    """Looks regularly at Dask's ``unrunnable`` tasks. ``members`` finds their computations."""
+    """Looks regularly at tasks that no worker can run. ``members`` finds their computations.
 
-    def __init__(self, members: GroupIndex) -> None:
+    They are Dask's ``unrunnable`` tasks and, without any worker, those that it keeps ``queued``.
+    """
+
+    def __init__(self, scheduler: Scheduler, members: GroupIndex) -> None:
+        self._scheduler = scheduler
         self._members = members
         self._looked_at = monotonic()
         #: Computations that have had such tasks since this set was last taken.
         self.seen: set[Computation] = set()
 
-    def look(self, unrunnable: Iterable[TaskState]) -> None:
+    def look(self) -> None:
         """Add the time since the last look, if that is long enough ago. Call it at each tick."""
         now = monotonic()
         step = now - self._looked_at
@@ -39,7 +43,7 @@ class Unrunnable:
             return
         self._looked_at = now
         found: dict[Computation, Counter[str]] = {}
-        for task in islice(unrunnable, MAX_TASKS):
+        for task in islice(self._tasks(), MAX_TASKS):
             group = self._members.group_of(task)
             if group is not None:
                 found.setdefault(group.computation, Counter())[asked_for(task)] += 1
@@ -51,6 +55,12 @@ class Unrunnable:
                     most[words] = max(most.get(words, 0), count)
             self.seen.add(computation)
 
+    def _tasks(self) -> Iterable[TaskState]:
+        scheduler = self._scheduler
+        if scheduler.workers:
+            return scheduler.unrunnable
+        return chain(scheduler.unrunnable, scheduler.queued)
+
 
 def asked_for(task: TaskState) -> str:
     """Describe the workers that may run ``task``."""
@@ -60,7 +70,7 @@ def asked_for(task: TaskState) -> str:
     asked += _one_of("host", task.host_restrictions or ())
     if len(asked) > MAX_RESTRICTIONS:
         asked[MAX_RESTRICTIONS:] = [f"{len(asked) - MAX_RESTRICTIONS} more"]
-    return ", ".join(asked)[:MAX_NAME] or "any worker"
+    return ", ".join(asked)[:MAX_NAME] or ANY_WORKER
 
 
 def _one_of(kind: str, names: Collection[str]) -> list[str]:

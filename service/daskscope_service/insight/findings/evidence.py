@@ -141,6 +141,7 @@ class Run:
     unrunnable_seconds: float | None = None
     asks: Mapping[str, int] = field(default_factory=dict)
     largest_output: int | None = None
+    began_at: float | None = None
 
     @property
     def ended_at(self) -> float:
@@ -333,8 +334,8 @@ class Evidence:
     computation, ``cause`` is the failure in another computation because of which its tasks never
     ran, and ``slower`` is None unless its job became slower. For a cluster, ``loops`` are
     consecutive computations, and ``coming`` is about workers that came and went; both are None if
-    they were not read. For a cluster that is gone, ``waited`` is the unfinished computation whose
-    tasks waited for longest because no worker could run them.
+    they were not read. For a cluster that is gone, or some of whose tasks wait now, ``waited``
+    is the unfinished computation whose tasks waited for longest because no worker could run them.
     """
 
     cluster: ClusterState

@@ -6,7 +6,8 @@ from daskscope_service.db.readable import Readable
 from daskscope_service.insight.findings.finding import Finding, Measure, Saving
 from daskscope_service.insight.findings.rules import Judgement
 from daskscope_service.insight.lifetime import Lifetime, what_it_did
-from daskscope_service.insight.verdict import has_not_reported, waited, waits
+from daskscope_service.insight.stuck import waiting_for_worker
+from daskscope_service.insight.verdict import has_not_reported, waited
 from daskscope_service.insight.wording import (
     duration,
     estimate,
@@ -37,7 +38,7 @@ def computation_headline(computation: Readable, judgement: Judgement) -> str:
     if status == "running":
         tasks = plural(computation["tasks"], "task")
         began = f"Running for {took}, {number(computation['done'])} of {tasks} done"
-        beside = [waits(computation), has_not_reported(computation["silence"])]
+        beside = [computation["waits"], has_not_reported(computation["silence"])]
     elif first.rule == "upstream-failed":
         began = f"Not finished after {took}"
     elif status in _BEGINS:
@@ -65,7 +66,9 @@ def cluster_headline(cluster: Readable, judgement: Judgement, life: Lifetime) ->
     if cluster["status"] == "running":
         if first is None or first.rule in _OF_CLUSTERS:
             return sentence
-        if cluster["held_by"].get("unrunnable"):  # the finding is not the cause of that
+        if waiting_for_worker(
+            cluster["held_by"], cluster["workers"], unrunnable="unrunnable"
+        ):  # the finding is not the cause of that
             return f"{sentence} {first.sentence}"
         return f"{sentence.removesuffix('.')}: {first.clause}."
     # The clause of "idle-cluster" already says the cost.

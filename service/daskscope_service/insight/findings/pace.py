@@ -137,6 +137,62 @@ def slow_start(evidence: Evidence) -> Outcome:
     )
 
 
+def late_first_task(evidence: Evidence) -> Outcome:
+    """A computation waited for long before its first task began, though no other one ran.
+
+    Before a worker begins with a task, it loads it and imports what it needs: on new workers of a
+    busy machine, numpy alone can take seconds. Or there was no worker yet.
+
+    How it is found: from its start, five seconds or more, and a fifth of its time, passed until the
+    first of its tasks began to compute or to fetch, and it ran alone. One that waited while the
+    cluster computed something else is not meant.
+
+    What to do: have workers import what tasks need before the work comes, with `--preload` or a
+    worker plugin, or wait for workers before the work begins.
+
+    Example: its first task began after 14.4 s, 93 % of the time that it took.
+    """
+    run, limits = evidence.run, evidence.thresholds
+    if run is None or not is_worth_profiling(evidence) or run.status == "running":
+        return None
+    if run.began_at is None or evidence.meanwhile.alone is None:
+        return NotMeasured("when its first task began, and what else ran")
+    waited = min(run.began_at - run.started_at, run.duration)
+    if waited < max(limits["late.seconds"], limits["late.share"] * run.duration):
+        return None
+    if not evidence.meanwhile.alone:
+        return None
+    threads = evidence.threads or 1
+    lost = waited * threads
+    stranded = min(run.unrunnable_seconds or 0.0, waited)
+    of_that = (
+        f"; for {duration(stranded)} of that, no worker could run its tasks"
+        if 2 * stranded >= waited
+        else ""
+    )
+    return Finding(
+        rule="late-first-task",
+        severity=severity_of(evidence, lost, evidence.capacity, signal="notice"),
+        clause=f"its first task began after {duration(waited)}, {percent(waited / run.duration)} "
+        f"of the time that it took{of_that}",
+        evidence=(
+            Measure("until its first task began", waited, "s", "h-groups"),
+            Measure("of its time", waited / run.duration, "1"),
+            Measure("without a worker that could run its tasks", stranded, "s"),
+        ),
+        actions=(
+            Action("Wait for workers before the work begins.", "client.wait_for_workers(…)")
+            if of_that
+            else Action("Have workers import what tasks need before the work comes.", "--preload"),
+            Action("Or keep the workers for the next computation."),
+        ),
+        seconds=lost,
+        share=share_of(lost, evidence.capacity),
+        saving=Saving(0.0, waited, "s", "the time before its first task"),
+        confidence="medium",
+    )
+
+
 def stuck(evidence: Evidence) -> Outcome:
     """Tasks are assigned to workers, but none has finished for a long time and no worker computes.
 

@@ -56,7 +56,14 @@ def _rules(*listed: tuple[str, Callable[[Evidence], Outcome], Iterable[str]]) ->
 _SLOW = (
     *("large-graph", "spilling", "paused", "transfer-bound", "tiny-tasks", "straggler"),
     *("too-few-tasks", "serial-chain", "gil-bound", "waiting", "slow-worker", "warm-up"),
-    *("blocked-loop", "too-many-threads", "shuffle-bound", "scheduler-bound", "slow-start"),
+    *(
+        "late-first-task",
+        "blocked-loop",
+        "too-many-threads",
+        "shuffle-bound",
+        "scheduler-bound",
+        "slow-start",
+    ),
 )
 _OF_DEATHS = ("failed", "recomputed", "retries", *_SLOW)
 
@@ -74,8 +81,13 @@ RULES: tuple[Rule, ...] = _rules(
     ("cancelled", failures.cancelled, _SLOW),
     ("retries", failures.retries, ("straggler", "waiting")),
     ("recomputed", failures.recomputed, ("transfer-bound",)),
-    ("slow-start", pace.slow_start, ("transfer-bound", "slow-worker")),
-    ("large-graph", tasks.large_graph, ("too-few-tasks", "serial-chain", "transfer-bound")),
+    ("slow-start", pace.slow_start, ("transfer-bound", "slow-worker", "late-first-task")),
+    (
+        "large-graph",
+        tasks.large_graph,
+        ("too-few-tasks", "serial-chain", "transfer-bound", "late-first-task"),
+    ),
+    ("late-first-task", pace.late_first_task, ()),
     (
         "too-many-threads",
         memory.too_many_threads,

@@ -65,6 +65,10 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("slow-worker.times-usual", 2, "1", "measured: 9.9 in a sick run, at most 1.28 else"),
     Threshold("slow-worker.runs", 4, "{run}", "heuristic: fewer may have had the larger inputs"),
     Threshold("slow-worker.share", 0.1, "1", "heuristic: of the computation's time"),
+    Threshold(
+        "late.seconds", 5.0, "s", "measured: 14 s where workers imported numpy, else below 1"
+    ),
+    Threshold("late.share", 0.2, "1", "heuristic: of the computation's time"),
     Threshold("warm-up.seconds", 2.0, "s", "measured: to import numpy takes 1.2 s on a busy host"),
     Threshold("warm-up.share", 0.2, "1", "heuristic: of the threads' time"),
     Threshold("too-few.duration", 10.0, "s", "measured: shorter runs need no more parts"),

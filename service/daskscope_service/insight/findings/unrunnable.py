@@ -12,7 +12,12 @@ from daskscope_service.insight.findings.finding import (
     NotMeasured,
     Outcome,
 )
-from daskscope_service.insight.stuck import left_waiting, most_asked
+from daskscope_service.insight.stuck import (
+    left_waiting,
+    most_asked,
+    no_worker,
+    waiting_for_worker,
+)
 from daskscope_service.insight.wording import plural
 
 
@@ -22,11 +27,12 @@ def unrunnable(evidence: Evidence) -> Outcome:
     They ask for a certain worker or host, which may have left, or for resources that none of the
     workers has; or there is no worker.
 
-    How it is found: Dask holds the tasks in its state no-worker, half a minute after the
-    computation began, and no worker is starting. Of a computation that has ended, it did so for
-    half a minute and no task ran.
+    How it is found: Dask holds the tasks in its state no-worker or, without any worker, queued. It
+    has done so for half a minute, and no worker is starting. Of a computation that has ended, it
+    did so for half a minute and no task ran.
 
     What to do: start a worker that has what they ask for, or remove the restriction from the call.
+    Without any worker, start some, and look at why those left that there were.
 
     Example: 1 task waits for a worker that can run it: none of 2 workers is or has what it asks for
     (GPU=1).
@@ -35,11 +41,12 @@ def unrunnable(evidence: Evidence) -> Outcome:
     if cluster.status != "running" or (run is not None and run.status != "running"):
         return _was_unrunnable(evidence)
     if run is None:
-        stuck = cluster.held_by.get("unrunnable", 0)
-        waited = cluster.duration
+        stuck = waiting_for_worker(cluster.held_by, cluster.workers, unrunnable="unrunnable")
+        longest = evidence.waited
+        waited = cluster.duration if longest is None else longest.unrunnable_seconds or 0.0
     else:
-        stuck = run.states.get("no-worker", 0)
-        waited = run.duration
+        stuck = waiting_for_worker(run.states, cluster.workers)
+        waited = run.duration if run.unrunnable_seconds is None else run.unrunnable_seconds
     if not stuck or cluster.held_by.get("workers starting"):
         return None
     if waited < evidence.thresholds["unrunnable.seconds"]:
@@ -62,11 +69,14 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
         stuck = left_waiting(
             run.tasks - run.done, run.states, run.asks,
             waited=run.unrunnable_seconds, seconds=run.duration,
-            silent=evidence.cluster.status == "lost",
+            silent=evidence.cluster.status == "lost", workers=evidence.cluster.workers,
         )  # fmt: skip
         if not stuck or run.unrunnable_seconds < least:
             return None
-        return _stuck(stuck, workers, run.asks, past=True)
+        none = no_worker(run.asks, run.worker_seconds, run.unrunnable_seconds)
+        if not none and evidence.cluster.status == "lost" and not evidence.cluster.workers:
+            none = "there was no worker"
+        return _stuck(stuck, workers, run.asks, past=True, none=none)
     most = evidence.meanwhile.most_unrunnable
     if run.completed:
         return None
@@ -77,14 +87,18 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
     return _stuck(min(round(most), run.tasks), workers, run.asks, past=True)
 
 
-def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = False) -> Finding:
+def _stuck(
+    stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = False, none: str = ""
+) -> Finding:
+    """Return the finding. ``none`` says that there was no worker; "" to judge by ``workers``."""
+    workers = 0 if none else workers
     waits = "waited" if past else "waits" if stuck == 1 else "wait"
     ask, has, there_is = ("asked", "was or had", "was") if past else ("ask", "is or has", "is")
     asks = "it asks" if stuck == 1 and not past else f"they {ask}" if stuck != 1 else "it asked"
     # Without any worker, it does not matter what the tasks ask for.
     words = most_asked(wanted)
     for_what = f" ({', or '.join(words)})" if words and workers else ""
-    none = (
+    none = none or (
         f"there {there_is} no worker"
         if not workers
         else f"none of {plural(workers, 'worker')} {has} what {asks} for{for_what}"
@@ -104,7 +118,9 @@ def _stuck(stuck: int, workers: int, wanted: Mapping[str, int], *, past: bool = 
             Measure("workers", workers, "{worker}"),
         ),
         actions=(
-            Action(
+            Action("Start workers. If there were some, look at why they left.", "cluster.scale(…)")
+            if not workers
+            else Action(
                 "Start a worker with the resources that the tasks ask for, or change what they "
                 "ask for: resources= and workers= of the call, or dask.annotate. A worker or host "
                 "that they name may have left."
