@@ -9,15 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Event
+from distributed import Client, Event, LocalCluster
 from distributed.core import Status
 
+import daskscope
 from daskscope.observe import meanwhile as module
 from daskscope.observe.meanwhile import MAX_NOTES, History, Meanwhile, ThreadSeconds
 from daskscope.observe.workers.beats import WorkerBeats
 from daskscope.observe.workers.metrics import BytesMoved
 from daskscope.worker_process import METRIC
-from tests.exporter.conftest import Register, close_plugin
+from tests.exporter.conftest import TOKEN, Register, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
 
@@ -83,6 +84,36 @@ def test_what_no_worker_can_run_says_what_it_asks_for(
     assert row.asks == {"GPU=2": 3}
     client.cancel(wanted)
     assert recorder.computation().asks == {"GPU=2": 3}
+
+
+def test_queued_tasks_wait_for_a_worker_where_there_is_none(recorder: Recorder) -> None:
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=False) as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        wanted = client.map(nap, range(10), seconds=0, pure=False)
+        row = recorder.wait_for(
+            lambda: next(
+                (
+                    row
+                    for row in recorder.computations().values()
+                    if (row.unrunnable_seconds or 0) > 1
+                ),
+                None,
+            ),
+            "tasks that wait for any worker",
+        )
+        status = recorder.beats[-1].status
+        assert row.states == {"queued": 10}
+        assert row.asks == {"any worker": 10}
+        # It is work, for which the cluster stays.
+        assert status.busy_by == ("tasks wait for a worker that can run them",)
+        assert status.idle_seconds is None
+        client.cancel(wanted)
+        ended = recorder.computation()
+    assert ended.status == "cancelled"
+    assert ended.worker_seconds == {"busy": 0.0, "idle": 0.0, "paused": 0.0}
 
 
 @pytest.mark.usefixtures("equals_truth")

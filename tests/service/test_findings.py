@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import html
 import json
 import re
@@ -242,6 +243,43 @@ def test_a_computation_whose_cluster_is_silent_says_so_before_any_cause(elsewher
         r"120 of 170 runs failed with TimeoutError and were run again\.",
         said,
     ), said
+
+
+def test_a_cluster_without_a_worker_says_that_tasks_wait_for_one(elsewhere: Reader) -> None:
+    id, began = "Scheduler-without-workers", NOW - 125
+    waits = make_computation(
+        "waits",
+        started_at=began,
+        tasks=10,
+        completed=0,
+        erred=0,
+        states={"queued": 10},
+        unrunnable_seconds=120.0,
+        asks={"any worker": 10},
+    )
+    held = {"queued": 10, "clients": 1}
+    beat = make_beat(
+        make_cluster(id, started_at=began, interval=600.0),
+        status=make_status(at=NOW, workers=0, idle_seconds=None, held_by=held, busy_by=()),
+        computations=(waits,),
+    )
+    assert post(elsewhere.url, elsewhere.token, beat).ok
+    computation = f"/clusters/{id}/computations/waits"
+    found = "10 tasks wait for a worker that can run them: there is no worker"
+    assert elsewhere.verdict(f"/clusters/{id}") == (
+        "It is up, and stuck: 10 tasks wait, and there is no worker."
+    )
+    assert elsewhere.verdict(computation) == (
+        f"Running for 2 min 5 s, 0 of 10 tasks done: {found}."
+    )
+    assert "10 tasks that no worker can run: there is no worker." in elsewhere.page("/")
+    # It has had no time to start workers.
+    early = dataclasses.replace(waits, unrunnable_seconds=2.0)
+    again = dataclasses.replace(beat, seq=beat.seq + 1, computations=(early,))
+    assert post(elsewhere.url, elsewhere.token, again).ok
+    assert elsewhere.verdict(computation) == (
+        "0 of 10 tasks done after 2 min 5 s: 10 tasks wait, and there is no worker."
+    )
 
 
 def test_a_cluster_that_is_gone_says_what_no_worker_could_run(elsewhere: Reader) -> None:
