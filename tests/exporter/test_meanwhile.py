@@ -116,6 +116,28 @@ def test_queued_tasks_wait_for_a_worker_where_there_is_none(recorder: Recorder) 
     assert ended.worker_seconds == {"busy": 0.0, "idle": 0.0, "paused": 0.0}
 
 
+def test_what_waits_for_a_worker_after_a_computation_has_ended_is_not_its_time(
+    recorder: Recorder,
+) -> None:
+    with (
+        LocalCluster(n_workers=1, dashboard_address=":0", silence_logs=False) as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+        wanted = client.map(nap, range(3), seconds=0, pure=False)
+        client.gather(wanted)
+        assert recorder.computation().asks == {}
+        cluster.scale(0)
+        # Its results went with the worker: Dask would compute them again.
+        waits = recorder.wait_for(
+            lambda: next((b.seq for b in recorder.beats if b.status.held_by.get("queued")), None),
+            "tasks that wait for any worker",
+        )
+        recorder.wait_for(lambda: recorder.beats[-1].seq > waits + 15, "more than a second")
+        row = recorder.computation()
+    assert (row.status, row.unrunnable_seconds, row.asks) == ("finished", 0, {})
+
+
 @pytest.mark.usefixtures("equals_truth")
 def test_what_a_computation_waits_for_is_not_forgotten_by_its_end(
     client: Client, register: Register, recorder: Recorder

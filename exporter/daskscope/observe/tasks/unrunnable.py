@@ -45,7 +45,8 @@ class Unrunnable:
         found: dict[Computation, Counter[str]] = {}
         for task in islice(self._tasks(), MAX_TASKS):
             group = self._members.group_of(task)
-            if group is not None:
+            # Results that are lost after its end are no more of its time.
+            if group is not None and not group.computation.over:
                 found.setdefault(group.computation, Counter())[asked_for(task)] += 1
         for computation, asks in found.items():
             computation.unrunnable_seconds += min(step, MAX_STEP)
