@@ -123,6 +123,7 @@ class SeedWriter:
             peak_workers=workers,
             peak_threads=workers * 4,
             peak_memory_used=int(workers * 13.9 * GIB),
+            peak_memory_limit=workers * 16 * GIB,
             drops={"event": 12, "task group": 3} if name == "features-nightly" else {},
             deployment={"slurm.job.id": "918273"} if kind == "LocalCluster" else {},
             prices={"currency": "USD", "per_hour": {"thread": 0.06}} if tags else None,

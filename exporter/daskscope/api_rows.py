@@ -123,6 +123,7 @@ class Status(TypedDict):
     last_held_by: dict[str, int]
     gib_seconds: float | None
     gpu_seconds: float | None
+    peak_memory_limit: int | None
 
 
 class CodeFrame(TypedDict):

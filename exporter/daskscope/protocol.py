@@ -256,7 +256,8 @@ class Status:
     all else. ``tasks`` counts the tasks that the scheduler holds, by Dask's state; a state that is
     left out was not counted, because that takes too long if Dask has thousands of prefixes.
     ``idle_seconds`` is None while the cluster is at work. The peaks are the highest values seen at
-    any beat; ``peak_memory_used`` also counts what a nanny saw of a worker that it ended, and
+    any beat; ``peak_memory_used`` also counts what a nanny saw of a worker that it ended.
+    ``peak_memory_limit`` is the memory limit of the workers of that time: others may be there now.
     ``peak_worker_memory`` is the most that the process of any one worker ever had, as its operating
     system or its nanny says. ``stopped_at`` is set once the scheduler has closed: then the workers,
     threads and memory are those of the last minute, for workers leave before the scheduler does.
@@ -314,6 +315,7 @@ class Status:
     last_held_by: Counts = dataclasses.field(default_factory=dict)
     gib_seconds: Seconds | None = None
     gpu_seconds: Seconds | None = None
+    peak_memory_limit: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,7 @@ def test_a_worker_that_its_nanny_ends_for_its_memory(
             lambda: next((b.status for b in recorder.beats if b.worker_losses), None), "the beat"
         )
         assert status.peak_memory_used >= found.nanny_memory
+        assert status.peak_memory_limit == found.memory_limit
         assert status.peak_worker_memory is not None
         assert status.peak_worker_memory >= found.nanny_memory
         # The run that it took along is one of its computation's.
@@ -740,3 +741,26 @@ def test_a_worker_whose_nanny_gets_sigterm_was_terminated(
     assert found.processing == busy
     if busy:
         held.cancel()
+
+
+def test_the_most_memory_is_of_the_limit_that_there_was_then(recorder: Recorder) -> None:
+    with (
+        LocalCluster(
+            n_workers=2, processes=False, memory_limit="4 GB", dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="100ms")
+
+        def statuses(workers: int) -> list[protocol.Status]:
+            return [b.status for b in recorder.beats if b.status.workers == workers]
+
+        two = recorder.wait_for(
+            lambda: [s for s in statuses(2) if s.memory_used], "what two workers use"
+        )[-1]
+        assert two.memory_limit == two.peak_memory_limit == 8_000_000_000
+        cluster.scale(1)
+        # Both are in one process, so that the one that stays uses about half as much.
+        one = recorder.wait_for(lambda: statuses(1), "one worker")[-1]
+        assert one.memory_limit == 4_000_000_000
+        assert one.peak_memory_limit == 8_000_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import logging
@@ -10,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from distributed import Client, LocalCluster
 
 from daskscope import protocol, session
-from daskscope.delivery import backoff
+from daskscope.delivery import backoff, spool_worker
 from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
@@ -367,3 +369,14 @@ def test_the_last_beat_tells_that_the_cluster_has_stopped(
     assert last.status.peak_workers == 1
     assert last.cluster.kind == "LocalCluster"
     assert last.protocol == protocol.PROTOCOL
+
+
+@pytest.mark.parametrize("clock", [-1.0, 1e10])
+def test_a_beat_is_compressed_whatever_the_clock_says(
+    register: Register, recorder: Recorder, clock: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(interval="100ms")
+    beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
+    # That of gzip alone: the scheduler goes on in this process.
+    monkeypatch.setattr(gzip, "time", SimpleNamespace(time=lambda: clock))
+    assert gzip.decompress(spool_worker.body_of(beat)) == protocol.encode(beat)

@@ -214,6 +214,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
             last_held_by={"clients": 1, "results": 8},
             gib_seconds=7200.0,
             gpu_seconds=3600.0,
+            peak_memory_limit=2**33,
             mismatches=(Mismatch("numpy", "2.1.0", {"2.1.0": 2, "none": 1}, {"2.2.0": 1}),),
         ),
         computations=(

@@ -50,6 +50,7 @@ class ClusterRow(Row, frozen=True):
     last_held_by: dict[str, int]
     gib_seconds: float | None
     gpu_seconds: float | None
+    peak_memory_limit: int | None
     drops: Item
     first_seen_at: float
     last_seen_at: float
@@ -94,6 +95,7 @@ class ListedClusterRow(Row, frozen=True):
     last_held_by: dict[str, int]
     gib_seconds: float | None
     gpu_seconds: float | None
+    peak_memory_limit: int | None
     first_seen_at: float
     last_seen_at: float
     may_end: bool

@@ -28,7 +28,7 @@ ACTIVITIES: Mapping[str, str] = {
     "decompress": "decompressing",
     "executor": "handing tasks to threads",
     "other": "other steps of tasks",
-    "unattributed": "waiting for anything else",
+    "unattributed": "not accounted for",
     "paused": "paused for lack of memory",
     "idle": "idle",
 }

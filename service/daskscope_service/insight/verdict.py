@@ -117,10 +117,9 @@ def _doing(cluster: Readable) -> str:
     if waiting and not held.get("processing") and not held.get("queued"):
         wait = "task waits" if waiting == 1 else "tasks wait"
         them = "it" if waiting == 1 else "them"
-        return (
-            f"stuck: {number(waiting)} {wait} for a worker, and none of its {workers} may run "
-            f"{them}"
-        )
+        none = "the only one" if cluster["workers"] == 1 else f"none of its {workers}"
+        may = "may not" if cluster["workers"] == 1 else "may"
+        return f"stuck: {number(waiting)} {wait} for a worker, and {none} {may} run {them}"
     beside = f"; {stuck.in_words(waiting, {})}" if waiting else ""
     if works_without_tasks(cluster):
         return f"at work with {workers}, though no task runs{beside}"
@@ -214,9 +213,11 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
         need = waited_for_failed(computation["blamed"], None, computation["blames"])
         sentence += f" {need}."
     if computation["retried"]:
-        sentence += f" {plural(computation['retried'], 'task run')} tried again."
+        were = "was" if computation["retried"] == 1 else "were"
+        sentence += f" {plural(computation['retried'], 'task run')} {were} tried again."
     if computation["lost_runs"]:
-        sentence += f" {plural(computation['lost_runs'], 'task run')} ended with their workers."
+        workers = "its worker" if computation["lost_runs"] == 1 else "their workers"
+        sentence += f" {plural(computation['lost_runs'], 'task run')} ended with {workers}."
     lost = results_lost(computation, done)
     if lost:
         were = "was" if lost == 1 else "were"

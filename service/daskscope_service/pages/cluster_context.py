@@ -14,7 +14,7 @@ from daskscope_service.telemetry.store import MOST_LINES, SeriesLine, SeriesStor
 _LOOK = 120.0
 #: The totals found must span at least and at most this multiple of the computation's time.
 #: Otherwise they miss too much of it, or include too much from before and after.
-_LEAST, _MOST = 0.5, 2.0
+_LEAST, _MOST = 0.5, 1.25
 #: Seconds after the end until workers have reported what the last tasks did.
 _REPORTED = 1.0
 

@@ -42,6 +42,7 @@ _CSV = make_columns(
     {"idle_share": lambda item: idle_share(item["worker_seconds"])},
     "tags",
     CAUSE,
+    "peak_memory_limit_bytes=peak_memory_limit",
 )
 
 

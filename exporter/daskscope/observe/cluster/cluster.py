@@ -85,7 +85,9 @@ class Cluster:
         )  # fmt: skip
         self._at_work = at_work
         self._called = name_and_kind_here()
-        self._peaks = (0, 0, 0)
+        self._peaks = (0, 0)
+        # The most memory of all workers, and the limit of those that there were then.
+        self._peak_memory = (0, 0)
         self._peak_of_worker: int | None = None
         # At the last status with workers: its time, workers, threads, bytes used, and memory limit.
         self._last = (0.0, 0, 0, 0, 0)
@@ -136,8 +138,10 @@ class Cluster:
             for worker in self._scheduler.workers.values()
             if worker.address != address
         )
-        workers, threads, used = self._peaks
-        self._peaks = workers, threads, max(used, others + memory)
+        limit = sum(worker.memory_limit or 0 for worker in self._scheduler.workers.values())
+        if address not in self._scheduler.workers:  # it has left meanwhile
+            limit = max(limit, self._last[4])
+        self._peak_memory = max(self._peak_memory, (others + memory, limit))
         self._peak_of_worker = max(self._peak_of_worker or 0, memory)
 
     def status(
@@ -151,8 +155,9 @@ class Cluster:
         tasks = self._tasks_by_state()
         # Spilled data is on disk.
         used = workers.memory["managed"] + workers.memory["unmanaged"]
-        seen = (workers.count, workers.threads, used)
+        seen = (workers.count, workers.threads)
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
+        self._peak_memory = max(self._peak_memory, (used, workers.memory_limit))
         if workers.peak_memory is not None:
             self._peak_of_worker = max(self._peak_of_worker or 0, workers.peak_memory)
         last = (now, workers.count, workers.threads, used, workers.memory_limit)
@@ -186,7 +191,7 @@ class Cluster:
             idle_seconds=idle,
             peak_workers=self._peaks[0],
             peak_threads=self._peaks[1],
-            peak_memory_used=self._peaks[2],
+            peak_memory_used=self._peak_memory[0],
             stopped_at=stopped_at,
             scheduler=self.load.take(),
             gpu=workers.gpu,
@@ -199,6 +204,7 @@ class Cluster:
             mismatches=self._versions.mismatches(),
             at_work=self._at_work(),
             peak_worker_memory=self._peak_of_worker,
+            peak_memory_limit=self._peak_memory[1],
             connected=connected,
             last_held_by=last_held_by,
         )

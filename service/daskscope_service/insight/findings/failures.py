@@ -232,7 +232,8 @@ def cancelled(evidence: Evidence) -> Outcome:
     return Finding(
         rule="cancelled",
         severity="notice",
-        clause=f"its client cancelled {plural(run.cancelled, 'task')} before they ran{thrown}",
+        clause=f"its client cancelled {plural(run.cancelled, 'task')} before "
+        f"{'it' if run.cancelled == 1 else 'they'} ran{thrown}",
         evidence=(
             Measure("tasks given up", run.cancelled, "{task}", "h-groups"),
             Measure("tasks done", run.done, "{task}", "h-groups"),
