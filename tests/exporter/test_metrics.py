@@ -10,6 +10,7 @@ from typing import Any
 
 import dask
 import pytest
+from dask.delayed import delayed
 from dask.sizeof import sizeof
 from dask.utils import parse_timedelta
 from distributed import (
@@ -334,6 +335,16 @@ def test_what_is_spilled_and_read_back_is_told(
     assert makes.seconds["disk-write"] >= sum(writes.values())
     assert uses.seconds["disk-read"] >= sum(reads.values())
     assert makes.output_bytes == sizeof(Result(300 * MIB))
+
+
+def test_groups_that_were_sent_before_heartbeats_told_of_the_disk_are_sent_again(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, (one, _) = two_workers
+    used = delayed(use, pure=False)(delayed(make, pure=False)(300 * MIB))
+    client.compute(used, optimize_graph=False, workers=[one]).result()
+    for prefix, action in [("make", "disk-write"), ("use", "disk-read")]:
+        recorder.wait_for(lambda: action in _group(recorder, prefix).seconds, action)  # noqa: B023
 
 
 class SlowData(dict[Any, Any]):
