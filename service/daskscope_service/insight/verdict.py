@@ -315,15 +315,16 @@ def why_running(cluster: Readable) -> str:
     ``cluster`` has the columns of its table. Idle policies are explained elsewhere.
     """
     held = held_by_in_words(cluster["held_by"] or {})
+    be = "is" if held.startswith("1 ") else "are"
     idle, timeout = cluster["idle_seconds"], cluster["idle_timeout"]
     if idle is None:
         if works_without_tasks(cluster):
-            there_is = f" There is {held}." if held else ""
-            return (
-                f"It is at work: {busy_by(cluster)}.{there_is} It is therefore not closed as idle."
-            )
+            there = f" There {be} {held}." if held else ""
+            return f"It is at work: {busy_by(cluster)}.{there} It is therefore not closed as idle."
         return f"It has work: {held}." if held else "It was at work when it was last heard."
-    keeps = f"Nothing runs, but there is {held}." if held else "Nothing runs, and nothing keeps it."
+    keeps = (
+        f"Nothing runs, but there {be} {held}." if held else "Nothing runs, and nothing keeps it."
+    )
     if timeout is None:
         return (
             f"{keeps} No idle timeout is set in its settings, so it stays until somebody stops it."
