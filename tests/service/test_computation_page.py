@@ -29,6 +29,7 @@ from tests.service.beats import (
     make_beat,
     make_cluster,
     make_computation,
+    make_profile,
     make_task_group,
     post,
 )
@@ -318,6 +319,27 @@ def test_the_threads_time_adds_up_to_all_that_they_had(get: Callable[[str], str]
         "idle",
     ):
         assert word in page
+
+
+@pytest.mark.parametrize(("seconds", "beyond"), [(30.0, True), (58.0, False)])
+def test_profiles_that_cover_more_than_its_time_say_so(
+    shared_service: ServiceProcess, seconds: float, beyond: bool
+) -> None:
+    cluster, now = make_cluster(), time.time()
+    token = shared_service.token(workspace=WORKSPACE)
+    ran = make_computation(
+        status="finished", started_at=now - seconds, stopped_at=now, completed=100, erred=0
+    )
+    profile = make_profile(started_at=now - 60, stopped_at=now)
+    beat = make_beat(cluster, computations=(ran,), profiles=(profile,))
+    assert post(shared_service.url, token, beat).ok
+    session = requests.Session()
+    session.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+    url = f"{shared_service.url}/clusters/{cluster.id}/computations/{ran.id}"
+    page = words(session.get(url, timeout=30).text)
+    assert "including other work at the same time" in page
+    said = "because the profiles cover 1 min, work before and after it." in page
+    assert said == beyond
 
 
 def test_transfers_beside_the_threads_are_said_to_be_no_part_of_their_time(

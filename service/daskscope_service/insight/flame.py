@@ -88,6 +88,13 @@ class Merged:
     unsampled: float | None
 
     @property
+    def length(self) -> float:
+        """The seconds from the start of the first profile to the end of the last."""
+        return max((one["stopped_at"] for one in self.profiles), default=0.0) - min(
+            (one["started_at"] for one in self.profiles), default=0.0
+        )
+
+    @property
     def unsampled_share(self) -> float:
         """The share of the tasks' time, 0 to 1, of which no sample was taken."""
         if not self.unsampled:
