@@ -54,6 +54,7 @@ PAGES = (
     "prices-empty",
     "retention",
     "retention-owned",
+    "thresholds",
     "notifications",
     "notifications-owned",
     "notifications-empty",
@@ -145,7 +146,7 @@ def _path(site: Site, name: str) -> str:
             return "/account"
         case "policies" if which == "edit":
             return "/settings/policies/nights"
-        case "policies" | "notifications" | "retention" | "prices":
+        case "policies" | "notifications" | "retention" | "prices" | "thresholds":
             return f"/settings/{kind}"
         case "shutdown":
             return f"/clusters/{seeded.running}/shutdown"
