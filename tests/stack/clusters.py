@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import pytest
+import requests
 from distributed import Client, Scheduler, SpecCluster, Worker, wait
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 import daskscope
 import daskscope.config  # its defaults must be there before anything is set for a while
 from daskscope import names
+from daskscope_service.findings.otlp_events import event_of
 from tests.exporter.everywhere import counted_everywhere
 from tests.patience import wait_until
 from tests.ports import free_port
@@ -104,6 +108,30 @@ def second_cluster(collector: Collector, database: InfluxDB) -> str:
             wait_until(lambda: _told(database, names.DROPPED, cluster_id))
     wait_until(lambda: emitters() <= before)
     return cluster_id
+
+
+def send_finding(collector: Collector, cluster_id: str) -> None:
+    """Send what a service sends of a finding of the second cluster."""
+    finding = {
+        "cluster": cluster_id,
+        "computation": "c1",
+        "rule": "tiny-tasks",
+        "severity": "warning",
+        "sentence": "Its 15,000 tasks took 0.04 ms each.",
+        "seconds": 12.0,
+        "cost": 0.5,
+        "currency": "EUR",
+        "user": PERSON,
+        "found_at": time.time(),
+    }
+    cluster = SimpleNamespace(name="other", host="host")
+    event = event_of(WORKSPACE, finding, cluster, pages="http://127.0.0.1")
+    requests.post(
+        f"{collector.url}/v1/logs",
+        data=ExportLogsServiceRequest(resource_logs=[event]).SerializeToString(),
+        headers={"Content-Type": "application/x-protobuf"},
+        timeout=30,
+    ).raise_for_status()
 
 
 def _told(database: InfluxDB, metric: names.Metric, cluster_id: str) -> Any:

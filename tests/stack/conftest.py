@@ -14,7 +14,7 @@ import pytest
 from tests.service_process import ServiceProcess
 from tests.stack import build
 from tests.stack.asking import AskedOnce
-from tests.stack.clusters import Two, second_cluster
+from tests.stack.clusters import Two, second_cluster, send_finding
 from tests.stack.collector import Collector, into
 from tests.stack.influxdb import InfluxDB, Major
 from tests.stack.run import Run, run_on
@@ -140,6 +140,7 @@ def two(
             otelcol, folder, ["base.yaml", into(run.database)], environment
         ) as collector:
             second = second_cluster(collector, run.database)
+            send_finding(collector, second)
             collector.drain()
         database = AskedOnce(run.database)
         _runs.pairs[major] = Two(run.cluster, second, run.since, time.time(), database)

@@ -88,7 +88,7 @@ class FindingEvents:
             of = {row.id: row for row in connection.execute(query.where(cluster.c.id.in_(ids)))}
         for one in unmuted:
             if one["cluster"] in of:  # it was not removed meanwhile
-                self._wait(self._event(workspace, one, of[one["cluster"]]))
+                self._wait(event_of(workspace, one, of[one["cluster"]], pages=self._pages))
 
     def round(self) -> int:
         """Send what waits; return how many events were sent. Raises nothing for a receiver."""
@@ -143,48 +143,50 @@ class FindingEvents:
         answer.close()
         return None if answer.status_code == 200 else f"HTTP {answer.status_code}"
 
-    def _event(self, workspace: str, one: Item, of: Any) -> ResourceLogs:
-        page = f"{self._pages}/clusters/{quote(one['cluster'], safe='')}"
-        if one["computation"]:
-            page += f"/computations/{quote(one['computation'], safe='')}"
-        number, text = _SEVERITIES[one["severity"]]
-        record = LogRecord(
-            time_unix_nano=int(one["found_at"] * 1e9),
-            observed_time_unix_nano=time.time_ns(),
-            severity_number=number,
-            severity_text=text,
-            event_name=names.LOG_FINDING.name,
-            body=_value(one["sentence"]),
-            attributes=_attributes(
-                {
-                    names.EVENT_NAME: names.LOG_FINDING.name,
-                    names.FINDING_RULE: one["rule"],
-                    names.FINDING_SEVERITY: one["severity"],
-                    names.FINDING_SECONDS: one["seconds"],
-                    names.FINDING_COST: one["cost"],
-                    names.FINDING_CURRENCY: one["currency"],
-                    names.FINDING_URL: f"{page}#finding-{one['rule']}",
-                    names.COMPUTATION_ID: one["computation"] or None,
-                    names.USER_NAME: one["user"],
-                }
-            ),
+
+def event_of(workspace: str, one: Item, of: Any, *, pages: str) -> ResourceLogs:
+    """Return the event of one finding ``of`` a cluster; ``pages`` is the service's address."""
+    page = f"{pages}/clusters/{quote(one['cluster'], safe='')}"
+    if one["computation"]:
+        page += f"/computations/{quote(one['computation'], safe='')}"
+    number, text = _SEVERITIES[one["severity"]]
+    record = LogRecord(
+        time_unix_nano=int(one["found_at"] * 1e9),
+        observed_time_unix_nano=time.time_ns(),
+        severity_number=number,
+        severity_text=text,
+        event_name=names.LOG_FINDING.name,
+        body=_value(one["sentence"]),
+        attributes=_attributes(
+            {
+                names.EVENT_NAME: names.LOG_FINDING.name,
+                names.FINDING_RULE: one["rule"],
+                names.FINDING_SEVERITY: one["severity"],
+                names.FINDING_SECONDS: one["seconds"],
+                names.FINDING_COST: one["cost"],
+                names.FINDING_CURRENCY: one["currency"],
+                names.FINDING_URL: f"{page}#finding-{one['rule']}",
+                names.COMPUTATION_ID: one["computation"] or None,
+                names.USER_NAME: one["user"],
+            }
+        ),
+    )
+    resource = Resource(
+        attributes=_attributes(
+            {
+                names.SERVICE_NAME: "dask",
+                names.SERVICE_NAMESPACE: workspace,
+                names.SERVICE_INSTANCE_ID: one["cluster"],
+                names.CLUSTER_ID: one["cluster"],
+                names.CLUSTER_NAME: of.name,
+                names.HOST_NAME: of.host,
+            }
         )
-        resource = Resource(
-            attributes=_attributes(
-                {
-                    names.SERVICE_NAME: "dask",
-                    names.SERVICE_NAMESPACE: workspace,
-                    names.SERVICE_INSTANCE_ID: one["cluster"],
-                    names.CLUSTER_ID: one["cluster"],
-                    names.CLUSTER_NAME: of.name,
-                    names.HOST_NAME: of.host,
-                }
-            )
-        )
-        found = ResourceLogs(resource=resource)
-        logs = found.scope_logs.add(log_records=[record])
-        logs.scope.name, logs.scope.version = "daskscope_service", __version__
-        return found
+    )
+    found = ResourceLogs(resource=resource)
+    logs = found.scope_logs.add(log_records=[record])
+    logs.scope.name, logs.scope.version = "daskscope_service", __version__
+    return found
 
 
 def _attributes(values: dict[str, str | float | None]) -> list[KeyValue]:

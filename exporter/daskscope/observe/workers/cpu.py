@@ -76,7 +76,8 @@ class _Window:
     """The CPU that one worker used since ``began``, by the worker's clock.
 
     ``at`` is the time of its last sample. ``base`` is its CPU seconds when the window began; None
-    until the first new sample after the first look.
+    until the first new sample after the first look. Only with one more sample it is ``measured``
+    what the worker uses.
     """
 
     at: float
@@ -86,12 +87,14 @@ class _Window:
     used: float = 0.0
     share: float = 0.0
     at_work: bool = False
+    measured: bool = False
     gpu: float = 0.0
     gpu_samples: int = 0
 
     def add(self, at: float, used: float | None, percent: float) -> None:
         """Add a sample: the CPU seconds ``used`` so far or, if unknown, the current ``percent``."""
         step, self.at = at - self.at, at
+        self.measured = self.base is not None
         if self.base is None or not 0 < step <= MAX_STEP or at - self.began > WINDOW:
             self.began, self.base, self.used = at, 0.0 if used is None else used, 0.0
             return
@@ -115,7 +118,7 @@ class WorkersCpu:
     ``busy`` is the number of workers whose processes are at work, and ``share`` the busiest one's
     share of one core; workers in one process each report all of it. ``gpu`` is the use of the
     busiest GPU as a share, 0 if none is at work. ``silent`` is the number of workers that stopped
-    reporting, and ``unheard`` whether some have not reported yet.
+    reporting, and ``unheard`` whether of some it is not known yet what they use.
     """
 
     def __init__(self) -> None:
@@ -172,7 +175,7 @@ class WorkersCpu:
                 window.heard_at = now
             elif window.heard_at < missed_at:
                 silent += 1
-            if window.base is None:
+            if not window.measured:
                 self._unheard = True
             if window.at_work:
                 found.append((worker, window))
