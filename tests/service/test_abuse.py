@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import logging
 import socket
 import ssl
 import struct
@@ -22,11 +23,11 @@ import pytest
 import requests
 
 from daskscope.protocol import encode
-from daskscope_service.server import connections, front
+from daskscope_service.server import connections, front, refusals
 from daskscope_service.server.connections import Connections
 from daskscope_service.server.front import Front
 from daskscope_service.server.reception import SMALL, GoneError, Reception
-from daskscope_service.server.refusals import Refusals
+from daskscope_service.server.refusals import MOST_LOGGED, Refusals
 from daskscope_service.server.turns import Places, Turns
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.web.problems import Problem
@@ -600,6 +601,21 @@ def test_what_does_not_reach_the_application_is_counted() -> None:
     [counted] = instruments.requests.collect()
     numbers = {one.labels["method"]: one.value for one in counted.samples if one.value}
     assert numbers == {"GET": 1, "other": 1}
+
+
+def test_of_many_refused_requests_all_are_counted_and_few_are_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "daskscope_service.access")
+    instruments = ServiceMetrics()
+    refusing = Refusals(instruments, [])
+    clock = SimpleNamespace(monotonic=iter([1.0] * 30 + [2.5] * 30).__next__)
+    monkeypatch.setattr(refusals, "time", clock)
+    for _ in range(60):
+        refusing.answer(Problem(503, "no place"), "GET", "127.0.0.1", 0.1)
+    [counted] = instruments.requests.collect()
+    assert sum(one.value for one in counted.samples if one.name.endswith("_total")) == 60
+    assert len(caplog.records) == 2 * MOST_LOGGED
 
 
 @pytest.mark.slow

@@ -62,6 +62,15 @@ def id_of(given: str) -> str:
     return given if _SANE.fullmatch(given) else secrets.token_hex(8)
 
 
+def count_request(
+    instruments: ServiceMetrics, route: str, method: str, status: int, seconds: float
+) -> None:
+    """Count an answered request, which took ``seconds``."""
+    count, time_of = instruments.answered(route, method, status)
+    count.inc()
+    time_of.observe(seconds)
+
+
 def log_request(
     instruments: ServiceMetrics,
     route: str,
@@ -74,9 +83,7 @@ def log_request(
     request_id: str,
 ) -> None:
     """Log and count an answered request, which took ``seconds``."""
-    count, time_of = instruments.answered(route, method, status)
-    count.inc()
-    time_of.observe(seconds)
+    count_request(instruments, route, method, status, seconds)
     if logger.isEnabledFor(logging.INFO):
         fields = {
             "status": status,
