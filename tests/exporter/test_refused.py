@@ -328,10 +328,15 @@ def _spool_with_all(folder: Path, profiled: bool) -> str:
 
 def _kill(client: Client) -> None:
     """End the worker as the system would."""
-    workers = set(client.scheduler_info()["workers"])
-    for pid in client.run(os.getpid).values():
+    workers = client.run(os.getpid)
+    for pid in workers.values():
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not workers & set(client.scheduler_info()["workers"]), what="their end")
+    # What the client itself knows of workers is seconds old.
+    wait_until(lambda: not workers.keys() & client.run_on_scheduler(_workers), what="their end")
+
+
+def _workers(dask_scheduler: Any) -> set[str]:
+    return set(dask_scheduler.workers)
 
 
 def _keys(dask_scheduler: Any) -> list[str]:
