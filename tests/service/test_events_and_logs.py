@@ -135,7 +135,7 @@ def test_a_profile_says_how_much_of_the_tasks_time_no_sample_was_of(
     browser = _signed_in(shared_service, "unsampled")
     for path in ("/profile", f"/clusters/{cluster}/computations/held"):
         page = words(browser.get(shared_service.url + path, timeout=30).text)
-        assert "No sample could be taken of the tasks’ 2.7 s:" in page
+        assert "No sample could be taken of the tasks\u2019 2.7 s:" in page
 
 
 def test_a_profile_that_reaches_into_the_time_is_part_of_it(get: Get, seeded: Seeded) -> None:
