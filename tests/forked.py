@@ -168,7 +168,6 @@ def _import(program: Program) -> None:
         import requests  # noqa: F401
     else:
         import alembic.command  # noqa: F401
-        import psycopg  # noqa: F401
         import sqlalchemy.dialects.postgresql.psycopg  # noqa: F401
 
         import daskscope_service.application
@@ -176,6 +175,9 @@ def _import(program: Program) -> None:
         import daskscope_service.export.files
         import daskscope_service.server.front
         import daskscope_service.server.process  # noqa: F401
+
+        with contextlib.suppress(ImportError):  # it is not there with the oldest dependencies
+            import psycopg  # noqa: F401
         from tests import light_passwords
 
         light_passwords.use()
