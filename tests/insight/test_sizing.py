@@ -53,6 +53,14 @@ def test_fewer_than_five_runs_propose_nothing_and_say_how_many_are_missing() -> 
     assert sizing(*[run(on=SMALL)] * 4).sentence.endswith("needs 1 more passed run.")
 
 
+def test_the_memory_of_a_worker_is_that_of_those_that_are_left() -> None:
+    # Of four workers of 8 GiB, each at 6 GiB, two are left: the size is right, not 4 GiB.
+    left = {"workers": 2, "memory_limit": 16 * GIB}
+    assert list(sizing(*[run(on=left)] * 5).proposals) == []
+    [found] = sizing(*[run(on=left | SMALL)] * 5).proposals
+    assert (found.now, found.wanted) == (8 * GIB, 2.5 * GIB)
+
+
 def test_less_memory_is_a_quarter_more_than_the_highest_peak() -> None:
     [found] = sizing(*[run(on={"peak_worker_memory": GIB})] * 4, run(on=SMALL)).proposals
     assert (found.what, found.now, found.most) == ("memory", 8 * GIB, 2 * GIB)

@@ -221,6 +221,24 @@ def test_a_cluster_that_is_gone_says_what_it_did_cost_and_lost_and_why_it_was_id
     )
 
 
+@pytest.mark.parametrize(("had", "is_near"), [(1900, False), (3800, True)])
+def test_a_worker_is_near_its_own_limit_though_others_have_left(
+    elsewhere: Reader, had: int, is_near: bool
+) -> None:
+    # Of four workers of 4 GiB, two are left. Half the limit of one is not the limit.
+    id = f"Scheduler-of-workers-that-left-{had}"
+    status = make_status(
+        at=NOW - 50, stopped_at=NOW - 50, workers=2, memory_limit=2**33, peak_workers=4,
+        peak_worker_memory=had * 2**20,
+    )  # fmt: skip
+    beat = make_beat(make_cluster(id, started_at=NOW - 600), phase="stop", status=status)
+    assert post(elsewhere.url, elsewhere.token, beat).ok
+    found = {one["rule"]: one["sentence"] for one in elsewhere.answer(f"findings/{id}")["findings"]}
+    assert ("nearly-out-of-memory" in found) == is_near
+    if is_near:
+        assert "of its 4 GiB (93\N{NO-BREAK SPACE}%)" in found["nearly-out-of-memory"]
+
+
 def test_a_computation_whose_cluster_is_silent_says_so_before_any_cause(elsewhere: Reader) -> None:
     id = "Scheduler-silent-with-retries"
     retries: dict[str, Any] = {"tasks": 60, "completed": 50, "erred": 0, "retried": 120}

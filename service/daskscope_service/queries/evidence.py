@@ -143,6 +143,10 @@ def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState
     prices = cluster["prices"] or {}
     limits = meanwhile.values(found[names.MEMORY_LIMIT.name])
     limit = max([*limits, cluster["memory_limit"] or 0.0])
+    if cluster["workers"]:
+        # Some may have left since: where limits were not measured, those had as much as the others.
+        most_workers = max(cluster["workers"], cluster["peak_workers"])
+        limit = max(limit, cluster["memory_limit"] / cluster["workers"] * most_workers)
     gpu = cluster["gpu"] or {}
     measured = bool(meanwhile.values(found[names.GPU_UTILIZATION.name]))
     made = {

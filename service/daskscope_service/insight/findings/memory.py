@@ -180,7 +180,8 @@ def over_provisioned(evidence: Evidence) -> Outcome:
         ),
         cost=cost,
         saving=Saving(
-            0.0, saved, cluster.currency, "(memory - 1.25 × its peak) × time × price of a GiB"
+            *(0.0, saved, cluster.currency),
+            f"(memory - {limits['memory.headroom']:g} × its peak) × time × price of a GiB",
         ),
         confidence="medium",
     )

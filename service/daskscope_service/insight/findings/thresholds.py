@@ -66,7 +66,7 @@ TABLE: tuple[Threshold, ...] = (
     Threshold("slow-worker.runs", 4, "{run}", "heuristic: fewer may have had the larger inputs"),
     Threshold("slow-worker.share", 0.1, "1", "heuristic: of the computation's time"),
     Threshold(
-        "late.seconds", 5.0, "s", "measured: 14 s where workers imported numpy, else below 1"
+        "late.seconds", 5.0, "s", "heuristic: 14 s were measured where workers imported numpy"
     ),
     Threshold("late.share", 0.2, "1", "heuristic: of the computation's time"),
     Threshold("warm-up.seconds", 2.0, "s", "measured: to import numpy takes 1.2 s on a busy host"),

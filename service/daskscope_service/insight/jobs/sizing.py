@@ -108,7 +108,10 @@ def _memory(runs: Sequence[Readable], limits: Mapping[str, float]) -> Proposal |
     ]
     saving = None
     if len(costs) == len(runs) and len({run["currency"] for run in runs}) == 1:
-        formula = "(memory - 1.25 × its peak) × workers × time of the usual run × price of a GiB"
+        formula = (
+            f"(memory - {limits['memory.headroom']:g} × its peak) × workers × time of the usual "
+            "run × price of a GiB"
+        )
         saving = Saving(0.0, median(costs), runs[-1]["currency"], formula)
     return Proposal(
         *("memory", limit, most, wanted, "By"),
@@ -142,7 +145,9 @@ def _threads(runs: Sequence[Readable], limits: Mapping[str, float]) -> Proposal 
     costs = [run["cost"] for run in runs if run["cost"] is not None]
     saving = None
     if len(costs) == len(runs) and len({run["currency"] for run in runs}) == 1:
-        formula = "cost of the usual run × (1 - threads that had work × 1.2 ÷ threads)"
+        formula = (
+            f"cost of the usual run × (1 - threads that had work × {_SPARE_THREADS:g} ÷ threads)"
+        )
         saving = Saving(0.0, median(costs) * (1 - wanted / now), runs[-1]["currency"], formula)
     return Proposal(
         *("threads", now, max(busy), wanted, "{thread}"),
@@ -159,8 +164,9 @@ def _peaks(runs: Sequence[Readable]) -> list[float] | None:
 
 
 def _memory_of_one(cluster: Readable) -> float | None:
-    workers = max(cluster["workers"] or 0, cluster["peak_workers"] or 0)
-    return cluster["memory_limit"] / workers if workers and cluster["memory_limit"] else None
+    # Both are of one beat: of those that were there at the peak, some may have left.
+    workers, limit = cluster["workers"], cluster["memory_limit"]
+    return limit / workers if workers and limit else None
 
 
 def _mib(amount: float) -> str:
