@@ -403,8 +403,6 @@ def wrong_with_telemetry(app: Flask, groups: Groups) -> list[str]:
 
 @pytest.mark.slow
 def test_no_values_of_some_fields_of_otlp_spoil_a_page(app: Flask) -> None:
-    if services(app).engine.dialect.name == "postgresql":
-        pytest.skip("pages show these as SQLite's do, and this takes long")
     extremes = [*extremes_of_telemetry(full_telemetry("a cluster", "0" * 32, b"t" * 16))]
     # Without a part, none of the values in it is seen: those are in groups of their own.
     without, others = (
