@@ -56,7 +56,8 @@ _WHY = (
     ),
     Stat(
         title="Tasks that no worker can run",
-        description="Tasks that require a worker, a resource or memory that no worker has.",
+        description="Tasks that require a worker, a resource or memory that no worker has. "
+        "Without any worker, other tasks are queued.",
         queries=(now(names.TASK_COUNT, title="Tasks", where=_task_states("no-worker")),),
         empty=GONE,
         bad=1,
