@@ -78,6 +78,9 @@ class ServiceMetrics:
         self.queue_capacity = gauge(
             "queue_capacity", "The most requests that may wait; further ones are refused."
         )
+        self.log_lines_dropped = counter(
+            "log_lines_dropped", "Lines of the log that were dropped, because nobody read it."
+        )
         self.removed = counter("removed_rows", "Rows removed because of their age.", "table")
         self.rounds = counter("removal_rounds", "Rounds of removing old data.", "outcome")
         # Zero is what has not happened yet; a series that comes with its first count hides it.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,9 @@ import requests
 from sqlalchemy import text
 
 from daskscope_service.db.engine import writing
-from daskscope_service.server.logs import JsonFormatter, TextFormatter
+from daskscope_service.server import logs
+from daskscope_service.server.logs import BackgroundHandler, JsonFormatter, TextFormatter
+from tests.patience import PATIENCE, wait_until
 from tests.service.beats import make_beat, make_computation, post
 from tests.service_process import ServiceProcess
 
@@ -37,6 +42,27 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     with ServiceProcess(tmp_path, **PROXIED) as service:
         yield service
+
+
+#: Bytes of the smallest pipe.
+SMALL = 4096
+
+
+class UnreadService(ServiceProcess):
+    """One whose output nobody reads before :meth:`read`, in a pipe that is soon full."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir, log_format="json")
+        self._is_read = threading.Event()
+
+    def read(self) -> None:
+        self._is_read.set()
+
+    def _read_output(self) -> None:
+        assert self._process is not None
+        fcntl.fcntl(self._process.stdout.fileno(), fcntl.F_SETPIPE_SZ, SMALL)
+        self._is_read.wait()
+        super()._read_output()
 
 
 def line_of(service: ServiceProcess, answer: requests.Response) -> dict[str, Any]:
@@ -213,3 +239,55 @@ def test_a_traceback_follows_the_line() -> None:
     assert second == "  Traceback (most recent call last):"
     assert all(line.startswith("  ") for line in rest)  # none looks like a line of the log
     assert "\x1b" not in text
+
+
+def test_nobody_waits_for_who_reads_the_log(tmp_path: Path) -> None:
+    with UnreadService(tmp_path) as service:
+        try:
+            token = service.token()
+            headers = {"Authorization": f"Bearer {token}"}
+            with requests.Session() as session:
+
+                def ask(path: str) -> requests.Response:
+                    return session.get(f"{service.url}{path}", headers=headers, timeout=PATIENCE)
+
+                # Each kind alone is more than the pipe holds.
+                for _ in range(SMALL // 100):
+                    assert ask("/healthz").status_code == 200
+                    assert ask("/api/v1/clusters").status_code == 200
+                    beat = post(service.url, token, make_beat())
+                    assert beat.status_code == 200
+        finally:
+            service.read()
+        # It was not lost.
+        assert line_of(service, beat)["status"] == 200
+
+
+def test_lines_beyond_the_room_for_them_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "MOST_WAITING", 20_000)
+    unread, log = os.pipe()
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, SMALL)
+    written: list[str] = []
+    with open(unread, encoding="utf-8") as pipe:
+        reader = threading.Thread(target=lambda: written.extend(pipe), daemon=True)
+        with open(log, "w", encoding="utf-8") as file:
+            monkeypatch.setattr(sys, "stderr", file)
+            drops: list[int] = []
+            handler = BackgroundHandler()
+            handler.setFormatter(TextFormatter())
+            handler.count_drops(lambda: drops.append(1))
+            logger = logging.Logger("daskscope_service.test")
+            logger.addHandler(handler)
+            for number in range(1_000):
+                logger.info("line %d %s", number, "x" * 100)
+            assert drops
+            reader.start()
+            wait_until(lambda: not handler._size, what="room for more")
+            logger.info("at last")
+            handler.close()
+        reader.join()
+    assert sum(": line " in line for line in written) == 1_000 - len(drops)
+    assert f"dropped {len(drops)} lines of the log" in "".join(written)
+    assert "at last" in written[-1]

@@ -69,7 +69,7 @@ def serve(settings: Settings) -> None:
             header_read_timeout=_HEADER_SECONDS * 1000, max_buffer_size=_BUFFER
         ),
         log_level=LogLevels.error,
-        log_dictconfig=logs.configuration(settings),
+        log_dictconfig=logs.configuration(settings, in_background=True),
         workers_kill_timeout=_GRACE_SECONDS,
         ssl_cert=settings.tls_cert,
         ssl_key=settings.tls_key,
@@ -225,6 +225,7 @@ def _load(settings: Settings) -> Any:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     app = create_app(settings)
     parts = services(app)
+    logs.count_drops(parts.instruments.log_lines_dropped.inc)
     atexit.register(close_app, app)
     # Objects that exist now stay. If each garbage collection scanned them, it would stop all
     # threads for a twentieth of a second.

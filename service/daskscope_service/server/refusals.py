@@ -11,8 +11,8 @@ from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.web import problems, request_log
 from daskscope_service.web.problems import Problem
 
-#: The most of them that are logged in a second, the first ones. This runs on the event loop, which
-#: would wait for whoever reads the log, and anyone can cause thousands.
+#: The most of them that are logged in a second, the first ones: anyone can cause thousands, and the
+#: log must have room for others.
 MOST_LOGGED = 10
 
 
