@@ -20,7 +20,7 @@ from daskscope.protocol import Heartbeat, encode
 from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema
-from daskscope_service.ingest import cluster_rows, series_memory
+from daskscope_service.ingest import cluster_rows, quotas, series_memory
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
@@ -78,8 +78,8 @@ class Service:
 
 
 @contextmanager
-def serving(data_dir: Path, database_url: str, **quotas: int) -> Iterator[Service]:
-    settings = Settings(data_dir=data_dir, database_url=database_url, **quotas)  # type: ignore[arg-type]
+def serving(data_dir: Path, database_url: str, **limits: int) -> Iterator[Service]:
+    settings = Settings(data_dir=data_dir, database_url=database_url, **limits)  # type: ignore[arg-type]
     if not database_url:
         sqlite_template.copy_to(data_dir)
     app = create_app(settings)
@@ -132,7 +132,6 @@ def test_who_has_used_up_their_room_is_told_to_come_again(
 ) -> None:
     with serving(tmp_path, new_database(), quota_bytes=1_000) as service:
         assert service.beat(full_beat()).status_code == 200
-        assert service.metrics("one")[0] == 200
         service.quotas.count()
 
         [room] = [use for use in service.quotas.of("w") if use.kind == "bytes"]
@@ -148,6 +147,72 @@ def test_who_has_used_up_their_room_is_told_to_come_again(
             assert refused.status_code == 429
             assert int(refused.headers["Retry-After"]) > 0
         assert service.sample("refused_total", reason="quota") == before + 3
+
+
+def test_a_workspace_does_not_grow_without_bound_between_two_estimates(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    most = 200_000
+    with serving(tmp_path, new_database(), quota_bytes=most) as service:
+
+        def is_stored(status: int) -> bool:
+            assert status in (200, 429)
+            return status == 200
+
+        def size() -> int:
+            with service.engine.connect() as connection:
+                series = len(service.stored(schema.series.c.id))
+                return quotas.bytes_of(connection, "w", series)
+
+        service.quotas.count()
+        # Beats of one cluster replace its rows. They use up the room until it is looked at.
+        one = full_beat()
+        beats = 0
+        while is_stored(service.beat(one).status_code):
+            beats += 1
+            assert beats * len(encode(one)) < most + len(encode(one))
+        service.quotas.count()
+        assert size() < most / 4
+        assert is_stored(service.beat(one).status_code)
+
+        # Beats of others stay. They are refused for good once that is so much.
+        refused = number = 0
+        while refused < quotas._ROUNDS_OF_BYTES:
+            service.quotas.count()
+            number += 1
+            if is_stored(service.beat(full_beat(make_cluster(f"c{number}"))).status_code):
+                refused = 0
+            else:
+                refused += 1
+        assert most <= size() < 1.2 * most
+
+
+def test_names_that_a_request_has_once_and_each_of_its_series_again_count_each_time(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    most = 1_000_000
+    with serving(tmp_path, new_database(), quota_bytes=most) as service:
+        requests = 0
+        while True:
+            request = ExportMetricsServiceRequest()
+            scope = request.resource_metrics.add().scope_metrics.add()
+            metric = scope.metrics.add(name=f"{requests}-{'n' * 1_000}")
+            for n in range(100):
+                point = metric.gauge.data_points.add(time_unix_nano=AT, as_double=1.0)
+                point.attributes.add(key="n").value.int_value = n
+            answer = service.post(
+                "/v1/metrics",
+                request.SerializeToString(),
+                **{"Content-Type": "application/x-protobuf"},
+            )
+            if answer.status_code == 429:
+                break
+            assert answer.status_code == 200
+            requests += 1
+            assert requests < 20
+        with service.engine.connect() as connection:
+            size = quotas.bytes_of(connection, "w", 100 * requests)
+        assert most / 2 < size < 1.6 * most
 
 
 def test_nothing_is_remembered_of_what_was_not_stored(

@@ -82,6 +82,7 @@ class Answers:
     ) -> bytes:
         with self._writer.place():
             stored, code_wanted = self._beats.keep(text, workspace, now, token, parsed)
+        self._quotas.note(workspace, len(text))
         return self._reply(stored, code_wanted, workspace, now)
 
     async def soon(self, body: bytes, encoding: str, workspace: str, token: str) -> bytes | None:
@@ -96,6 +97,7 @@ class Answers:
                 stored, code_wanted = await self._beats.keep_soon(text, workspace, now, token)
         except NeedsCorrection:
             return None
+        self._quotas.note(workspace, len(text))
         if self._outbox.knows(workspace):
             return self._reply(stored, code_wanted, workspace, now)
         # This queries the database, which may take long.

@@ -108,6 +108,7 @@ def _store(message: M, store: _Store[M], signal: str) -> Stored:
         else:
             _parse(content, message)
         outcome = store.keep(message, g.workspace)
+    quotas.note(g.workspace, len(content))
     instruments = services().instruments
     instruments.rejected.labels(signal).inc(outcome.rejected)
     return outcome

@@ -228,6 +228,8 @@ class MetricStore:
         # The series are committed before any process refers to them.
         wanted = {one for point in waiting for one in point.series}
         self._writer.write({self._series: [(workspace, *one) for one in sorted(wanted)]})
+        # A histogram names all of its series at once, and each has the names again.
+        self._quotas.note(workspace, sum(sum(map(len, one)) for one in wanted))
         ids = self._ids(wanted, workspace)
         rows: list[tuple[int, int, float]] = []
         try:

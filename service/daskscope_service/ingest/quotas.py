@@ -1,14 +1,17 @@
 """How much data a workspace has, and may have.
 
-Data is not counted as it arrives: a thread counts it every minute. Then data beyond a quota is
-refused until there is room. So the data that arrives within a minute can exceed a quota, and
-accepted data stays.
+A thread counts clusters and series every minute, and estimates bytes every ten. Then data beyond a
+quota is refused until there is room; accepted data stays. What is accepted after an estimate of
+bytes is added to it with its size as it arrived. That may be far more than it takes: most rows
+replace others. So once it is half of the room that was left, bytes are estimated anew.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,7 +65,10 @@ class Use:
 
 
 class Quotas:
-    """Knows what workspaces have stored, as of the last count. May be used from any thread."""
+    """Knows what workspaces have stored, as of the last count. May be used from any thread.
+
+    Each process has its own, and does not know what others have accepted since the last count.
+    """
 
     def __init__(self, engine: Engine, settings: Settings, instruments: ServiceMetrics) -> None:
         self._engine = engine
@@ -72,6 +78,9 @@ class Quotas:
         self._instruments = instruments
         self._used: Mapping[Kind, Mapping[str, int]] = {kind: {} for kind in KINDS}
         self._full: frozenset[tuple[str, Kind]] = frozenset()
+        #: Bytes that workspaces have sent since theirs were estimated.
+        self._accepted: Counter[str] = Counter()
+        self._lock = threading.Lock()
         self._rounds = 0
         self._not_before = 0.0
 
@@ -79,9 +88,14 @@ class Quotas:
         """Return the use of each quota of ``workspace``."""
         counted = self._rounds > 0
         return [
-            Use(kind, self._used[kind].get(workspace, 0) if counted else None, *self._limits[kind])
+            Use(kind, self._use(workspace, kind) if counted else None, *self._limits[kind])
             for kind in KINDS
         ]
+
+    def note(self, workspace: str, size: int) -> None:
+        """Note that data of ``workspace`` that arrived with so many bytes was stored."""
+        with self._lock:
+            self._accepted[workspace] += size
 
     def is_full(self, workspace: str, kind: Kind) -> bool:
         """Return whether ``workspace`` has used up its quota of this kind."""
@@ -89,8 +103,13 @@ class Quotas:
 
     def check(self, workspace: str) -> None:
         """Raise Problem if ``workspace`` may store nothing more."""
-        if self._full and (workspace, "bytes") in self._full:
+        limit, _ = self._limits["bytes"]
+        if 0 < limit <= self._use(workspace, "bytes"):
             raise self.problem(workspace, "bytes")
+
+    def _use(self, workspace: str, kind: Kind) -> int:
+        used = self._used[kind].get(workspace, 0)
+        return used + self._accepted[workspace] if kind == "bytes" else used
 
     def problem(self, workspace: str, kind: Kind) -> Problem:
         """Return the answer to a request beyond a quota, and count the refusal."""
@@ -106,7 +125,7 @@ class Quotas:
     def sentence(self, workspace: str, kind: Kind) -> str:
         """Return in words which quota is used up, and what to do."""
         limit, setting = self._limits[kind]
-        used = self._used[kind].get(workspace, 0)
+        used = self._use(workspace, kind)
         about = "about " if kind == "bytes" else ""
         return (
             f"The workspace {workspace!r} has {about}{used:,} {kind}; its quota is {limit:,} "
@@ -123,20 +142,30 @@ class Quotas:
 
     def count(self) -> None:
         """Count the data of all workspaces."""
+        with self._lock:
+            before = self._accepted.copy()  # is in the database by now
         with self._engine.connect() as connection:
             workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
             series = _by_workspace(connection, schema.series)
+            estimated = {
+                name: bytes_of(connection, name, series.get(name, 0))
+                for name in self._to_estimate(workspaces, before)
+            }
             used: dict[Kind, Mapping[str, int]] = {
                 "clusters": _by_workspace(connection, schema.cluster),
                 "series": series,
-                "bytes": self._used["bytes"],
+                "bytes": {
+                    name: estimated.get(name, self._used["bytes"].get(name, 0))
+                    for name in workspaces
+                },
             }
-            if self._rounds % _ROUNDS_OF_BYTES == 0:
-                used["bytes"] = {
-                    name: bytes_of(connection, name, series.get(name, 0)) for name in workspaces
-                }
         self._rounds += 1
-        self._used = used
+        with self._lock:
+            self._used = used
+            for name, size in before.items():
+                if name in estimated or name not in used["bytes"]:  # it may have been removed
+                    self._accepted[name] -= size
+            self._accepted = +self._accepted
         self._full = frozenset(
             (name, use.kind) for name in workspaces for use in self.of(name) if use.full
         )
@@ -145,6 +174,18 @@ class Quotas:
         for name in workspaces:
             for kind in KINDS:
                 gauge.labels(name, kind).set(used[kind].get(name, 0))
+
+    def _to_estimate(self, workspaces: Iterable[str], accepted: Mapping[str, int]) -> list[str]:
+        """Return the workspaces whose bytes are to be estimated now."""
+        if self._rounds % _ROUNDS_OF_BYTES == 0:
+            return list(workspaces)
+        limit, _ = self._limits["bytes"]
+        rooms = {name: limit - self._used["bytes"].get(name, 0) for name in workspaces}
+        return [
+            name
+            for name, room in rooms.items()
+            if limit and accepted.get(name, 0) > max(room, 0) / 2
+        ]
 
 
 def bytes_of(connection: Connection, workspace: str, series: int) -> int:
