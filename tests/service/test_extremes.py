@@ -26,7 +26,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from sqlalchemy import Engine, event, select, update
 
 from daskscope import names
-from daskscope.protocol import MAX_COUNT, Heartbeat, Prices, encode
+from daskscope.protocol import (
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_ENTRIES,
+    Heartbeat,
+    Prices,
+    encode,
+)
 from daskscope_service.accounts import sessions, tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.costs.usage_totals import sum_up
@@ -293,10 +300,7 @@ def check_in_groups(groups: Groups, wrong_with: Callable[[Groups], list[str]]) -
 
     Of what fails, find the group, and then the fields, by halves.
     """
-    began = time.time()
     wrong = wrong_with(groups)
-    print("TOOK", time.time() - began, len(groups), wrong[:20])
-    assert not wrong
     if wrong:
         [group] = smallest(groups, wrong_with)
         fields = smallest(group, lambda some: wrong_with([some]))
@@ -514,6 +518,74 @@ def test_sums_are_right_or_said_to_be_too_large(app: Flask, count: int, said: st
         page = words(client.get(path).text)
         assert said in page
         assert ("more than" in page) == (count == MAX_COUNT)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(MAX_COUNT, f"more than {MAX_COUNT:,}"), (MAX_COUNT // 2 - 1, f"{MAX_COUNT - 2:,}")],
+)
+def test_sums_of_workers_and_threads_are_right_or_said_to_be_too_large(
+    app: Flask, count: int, said: str
+) -> None:
+    status = make_status(workers=count, threads=count)
+    beats = [make_beat(make_cluster(id), status=status) for id in CLUSTERS[:2]]
+    page = words(sent(app, *beats, bodies={}).get("/").text)
+    assert f"with {said} workers and {said} threads." in page
+
+
+@pytest.mark.parametrize(("bytes", "said"), [(MAX_COUNT, "16 PiB"), (2**40 + 2**38, "2.5 TiB")])
+def test_sums_of_tasks_and_bytes_are_right(app: Flask, bytes: int, said: str) -> None:
+    states = {"processing": MAX_COUNT, "memory": MAX_COUNT}
+    groups = [
+        make_task_group(f"{CLUSTERS[0]}-c", name, tasks=MAX_COUNT, output_bytes=bytes, states={})
+        for name in ("sum-1", "sum-2")
+    ]
+    run = make_computation(f"{CLUSTERS[0]}-c", tasks=MAX_COUNT, states=states, frames=())
+    beat = make_beat(make_cluster(CLUSTERS[0]), computations=[run], task_groups=groups)
+    client = sent(app, beat, bodies={})
+    page = words(client.get(f"/clusters/{CLUSTERS[0]}/computations/{run.id}").text)
+    assert f"{said}" in page
+    answer: Any = client.get(f"/api/v1/clusters/{CLUSTERS[0]}/computations/{run.id}").json
+    assert [one["output_bytes"] for one in answer["task_groups"]] == [bytes, bytes]
+    assert [one["tasks"] for one in answer["task_groups"]] == [MAX_COUNT, MAX_COUNT]
+
+
+def test_sums_of_threads_time_and_of_costs_are_right_to_the_cent(app: Flask) -> None:
+    amount = MAX_AMOUNT - 0.25
+    status = make_status(
+        worker_seconds={"busy": amount, "idle": amount}, cost=amount, idle_cost=amount
+    )
+    prices = Prices("USD", {"thread": 1.0})
+    beats = [make_beat(make_cluster(id, prices=prices), status=status) for id in CLUSTERS[:2]]
+    client = sent(app, *beats, bodies={})
+    [used] = client.get("/api/v1/usage?weeks=4").json["items"]  # type: ignore[index]
+    assert used["thread_seconds"] == 4 * amount
+    assert used["idle_seconds"] == used["cost"] == used["idle_cost"] == 2 * amount
+    assert f",{2 * amount}," in client.get("/people.csv?weeks=4").text
+    page, overview = (words(client.get(one).text) for one in ("/people?weeks=4", "/"))
+    assert "1,999,999,999,999.50" in page
+    assert "1,111,111,111 h" in page
+    assert "1,999,999,999,999.50 USD</b>, of it 1,999,999,999,999.50 USD idle" in overview
+    assert "1,111,111,111 h</b> of threads" in overview
+
+
+def test_sums_of_costs_beyond_what_is_exact_are_said_to_be_too_large(app: Flask) -> None:
+    seconds = {f"state {n}": MAX_AMOUNT for n in range(MAX_ENTRIES)}
+    status = make_status(worker_seconds=seconds)
+    beats = [make_beat(make_cluster(id), status=status) for id in CLUSTERS[:2]]
+    client = sent(app, *beats, bodies={})
+    headers = {"Origin": "http://localhost"}
+    given = {"source": "workspace", "currency": "USD", "thread": "1000000"}
+    assert client.post("/settings/prices", data=given, headers=headers).status_code == 303
+    [used] = client.get("/api/v1/usage?weeks=4").json["items"]  # type: ignore[index]
+    assert used["thread_seconds"] == 2 * MAX_ENTRIES * MAX_AMOUNT
+    cost = used["thread_seconds"] / 3600 * 1e6
+    assert used["cost"] == pytest.approx(cost, rel=1e-14)
+    too_large = f"more than {MAX_COUNT:,}"
+    for one in ("/people?weeks=4", "/", "/clusters", "/settings/prices"):
+        page = words(client.get(one).text)
+        assert too_large in page, one
+        assert f"{cost:,.2f}"[:18] not in page, one
 
 
 def test_a_profile_that_cannot_be_shown_says_so_and_the_others_are_shown(app: Flask) -> None:

@@ -32,6 +32,8 @@ def size(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """Return ``seconds`` with two units at most: ``340 ms``, ``12.3 s``, ``4 min 5 s``."""
+    if seconds > MAX_COUNT:
+        return f"more than {MAX_COUNT // 86400:,} d"
     if seconds <= 0:
         return "0 s"
     if seconds < 0.001:
@@ -50,6 +52,8 @@ def duration(seconds: float) -> str:
 
 def money(amount: float, currency: str) -> str:
     """Return ``12.30 USD``; small amounts have four digits, and tiny ones are ``< 0.0001 USD``."""
+    if amount > MAX_COUNT:  # not exact any more
+        return f"more than {MAX_COUNT:,} {currency}"
     if 0 < amount < 0.00005:
         return f"< 0.0001 {currency}"
     digits = 2 if amount >= 0.1 or amount == 0 else 4
