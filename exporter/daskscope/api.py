@@ -192,11 +192,12 @@ def compare(a: str, b: str) -> Comparison:
 
 
 def why(id: str) -> Explanation:
-    """Return what happened to a cluster or a computation, by its id, and why.
+    """Return what happened to a cluster or a computation, and why.
 
-    ``headline`` is the first sentence of its page. ``findings`` contain evidence, what to do and
-    what that saves. Its repr shows them as text, and in a notebook with links. Raises as
-    :func:`list_clusters`, and NotFound if there is no such id.
+    ``id`` is the id of either, or a cluster's name, if only one has it. ``headline`` is the first
+    sentence of its page. ``findings`` contain evidence, what to do and what that saves. Its repr
+    shows them as text, and in a notebook with links. Raises as :func:`list_clusters`, NotFound if
+    there is none, and ServiceError, which lists their ids, if several clusters have that name.
     """
     _check_text("id", id)
     with service_client() as service:
@@ -213,6 +214,7 @@ def why(id: str) -> Explanation:
 def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> ShutdownCommand:
     """Request a shutdown of a cluster, and return the request.
 
+    ``cluster_id`` is the cluster's id or name. Of several with this name, it is the one that runs.
     The cluster gets the request with the answer to its next heartbeat. It announces that it will
     close, waits for its ``idle.grace``, and closes unless work arrives; with ``even_if_busy``, it
     closes in any case. The returned dict has ``id``, ``status``, ``sentence``, ``requested_by`` and
@@ -227,7 +229,8 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
     NotFound
         The workspace has no such cluster.
     ServiceUnreachable, ServiceError
-        There was no answer; or the cluster has stopped or is already being shut down.
+        There was no answer; the cluster has stopped or is already being shut down; or several
+        clusters of this name run: the message lists their ids.
     """
     _check_text("cluster_id", cluster_id)
     _check_text("reason", reason)
@@ -244,6 +247,7 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
 def make_report(cluster_id: str, computation_id: str | None = None, *, code: bool = False) -> str:
     """Return the page of a cluster, or of a computation, as one HTML file to send to someone.
 
+    ``cluster_id`` is the cluster's id, or its name, if only one has it.
     Users' code, and tracebacks and log lines that may contain code, are included only with
     ``code``. The service's audit log records the report. Raises as :func:`list_computations`.
     """

@@ -150,6 +150,23 @@ def test_who_asks_twice_asks_once_and_no_one_else_meanwhile(workspace: Workspace
     assert [item["id"] for item in workspace.get("commands")["items"]] == [asked["id"]]
 
 
+def test_a_cluster_is_closed_by_its_name_if_only_one_of_that_name_runs(
+    workspace: Workspace,
+) -> None:
+    stopped, runs, other = (make_cluster(name="etl.py") for _ in range(3))
+    workspace.beat(stopped, phase="stop")
+    workspace.beat(runs)
+    asked = workspace.ask(cluster="etl.py")
+    assert asked["cluster"] == runs.id
+    workspace.beat(other)
+    refused = workspace.ask(expected=409, cluster="etl.py")
+    assert refused["detail"].startswith("There are 2 clusters named 'etl.py'. Choose one by its id")
+    assert f"{runs.id} (running, started " in refused["detail"]
+    assert f"{other.id} (running, started " in refused["detail"]
+    assert stopped.id not in refused["detail"]
+    assert "no cluster 'etl'" in workspace.ask(expected=404, cluster="etl")["detail"]
+
+
 def test_what_is_called_off_before_it_was_handed_over_never_is(workspace: Workspace) -> None:
     asked = workspace.ask()
     off = workspace.call_off(asked["id"])

@@ -186,6 +186,30 @@ def test_programs_get_the_same_with_a_token(place: Place) -> None:
     assert missing.headers["Content-Type"] == "application/problem+json"
 
 
+def test_a_name_will_do_if_only_one_cluster_has_it(place: Place) -> None:
+    token = place.service.token(["read"], place.workspace)
+    environment = {"DASK_DASKSCOPE__ENDPOINT": place.service.url, "DASK_DASKSCOPE__TOKEN": token}
+    printed = daskscope("report", 'Übung "7"', **environment)
+    assert CALL not in printed.stdout
+    # Its links lead to the page, whose address has the id.
+    links = set(re.findall(r'href="(\S+?)[?]', printed.stdout))
+    assert f"{place.service.url}/clusters/{place.cluster}" in links
+    why = daskscope("why", 'Übung "7"', **environment)
+    assert f"/clusters/{place.cluster}" in why.stdout
+    sender = place.service.token(workspace=place.workspace)
+    others = [make_cluster(name='Übung "7"') for _ in range(2)]
+    for other in others:
+        assert post(place.service.url, sender, make_beat(other, phase="stop")).ok
+    for command in ("report", "why"):
+        refused = daskscope(command, 'Übung "7"', **environment)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "There are 3 clusters named" in refused.stderr
+        for id in (place.cluster, *(other.id for other in others)):
+            assert id in refused.stderr
+    # An id is still enough.
+    assert daskscope("report", place.cluster, **environment).returncode == 0
+
+
 def test_the_command_line_prints_it(place: Place) -> None:
     token = place.service.token(["read"], place.workspace)
     environment = {"DASK_DASKSCOPE__ENDPOINT": place.service.url, "DASK_DASKSCOPE__TOKEN": token}

@@ -20,8 +20,8 @@ def report(cluster: str, computation: str | None, code: bool) -> None:
     """Print a report of a cluster, or of a computation on it, as one HTML file.
 
     \b
-    CLUSTER and COMPUTATION are ids, as `daskscope list` shows them. The file can be opened and
-    printed without the service:
+    CLUSTER is an id, or a name that only one cluster has, and COMPUTATION is an id, as
+    `daskscope list` shows them. The file can be opened and printed without the service:
       daskscope report Scheduler-1f0c > cluster.html
       daskscope report Scheduler-1f0c 5b2e --code > computation.html
 

@@ -25,6 +25,8 @@ _OF_EXCEPTIONS = ("failed", "upstream-failed", "retries", "version-mismatch", "k
 def why(id: str, as_json: bool) -> None:
     """Show the status of the cluster or computation ID, and the cause of its problems.
 
+    Of a cluster, ID may also be the name, if only one has it.
+
     \b
     Prints the causes with their evidence, what to do, how much that saves, and the commands that
     tell more. The command queries the service with a token of scope read. For example:

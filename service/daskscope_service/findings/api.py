@@ -12,6 +12,7 @@ from daskscope_service.db.scope import Item, Scope, reading
 from daskscope_service.findings.rule_parameter import RULE_NAMES, asked_rule
 from daskscope_service.insight.findings.finding import SEVERITIES
 from daskscope_service.insight.views import ComputationView
+from daskscope_service.queries.cluster_filter import cluster_called
 from daskscope_service.queries.clusters import find_cluster
 from daskscope_service.queries.computations import one_computation
 from daskscope_service.queries.findings import (
@@ -53,16 +54,21 @@ def findings() -> Item:
 
 @blueprint.get("/findings/<subject_id>")
 @require("read")
-@answers(types.Explanation)
+@answers(types.Explanation, problems=(409,))
 def why(subject_id: str) -> Item:
-    """Answer with what became of a cluster or a computation, by its id, and why."""
+    """Answer with what became of a cluster or a computation, and why.
+
+    The subject is an id of either, or the name of a cluster, if only one has it.
+    """
     store = services().series
     with reading() as scope:
         found = find_cluster(scope, subject_id)
+        computation = None if found is not None else _computation(scope, subject_id)
+        if computation is None:
+            found = found or cluster_called(scope, subject_id)
         if found is not None:
             explained = explain_cluster(scope, store, found)
             return _explanation(found.status, explained, "cluster", found.id, None)
-        computation = _computation(scope, subject_id)
         if computation is None:
             raise Problem(
                 status=404,

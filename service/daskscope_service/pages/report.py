@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote
 
-from flask import Blueprint, Response, current_app, g, render_template, request, url_for
+from flask import Blueprint, Response, current_app, g, render_template, url_for
 from flask.typing import ResponseReturnValue
 
 from daskscope.version import __version__
@@ -124,7 +123,7 @@ def _report(
     now = time.time()
     g.without_code = not code
     g.report = Report(what, cluster, now, g.caller.name, settings.url, code, _style())
-    html = _lead_to_service(page(), settings.url)
+    html = _lead_to_service(page(), settings.url, _path(cluster.id, computation_id))
     with writing(services().engine) as connection:
         audit.write(
             connection,
@@ -157,13 +156,22 @@ def _cluster(cluster_id: str) -> ClusterView:
         return one_cluster(scope, cluster_id)
 
 
-def _lead_to_service(html: str, url: str) -> str:
-    """Return ``html`` with absolute links, which lead to the service wherever it is opened."""
+def _path(cluster_id: str, computation_id: str) -> str:
+    if computation_id:
+        ids = {"cluster_id": cluster_id, "computation_id": computation_id}
+        return url_for("pages.computation", **ids)
+    return url_for("pages.cluster", cluster_id=cluster_id)
+
+
+def _lead_to_service(html: str, url: str, path: str) -> str:
+    """Return ``html`` with absolute links, which lead to the service wherever it is opened.
+
+    ``path`` is that of the page.
+    """
     # This matches no text from users, because quotation marks in it are escaped.
     # The replacements are functions, because re would interpret backslashes in a string.
     html = re.sub(r'(\s(?:href|action)=")/', lambda found: f"{found[1]}{url}/", html)
-    path = request.path.removeprefix("/api/v1").removesuffix(".html").removesuffix("/report")
-    page = f"{url}{quote(path)}?"
+    page = f"{url}{path}?"
     return re.sub(r'(\shref=")\?', lambda found: f"{found[1]}{page}", html)
 
 

@@ -1,8 +1,9 @@
-"""Finds the clusters that a reader asks for, in the requested order."""
+"""Finds the clusters that a reader asks for, in the requested order, or by their name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tuple_, union_all
@@ -11,11 +12,13 @@ from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost, reckonable, up
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster
-from daskscope_service.db.scope import Page, Scope, Selection, rows_in_order
+from daskscope_service.db.scope import Item, Page, Scope, Selection, rows_in_order
 from daskscope_service.insight.verdict import MISSED_BEATS
-from daskscope_service.insight.views import ListedCluster
+from daskscope_service.insight.views import ClusterView, ListedCluster
+from daskscope_service.insight.wording import number
 from daskscope_service.queries.causes import is_cause_of_cluster
-from daskscope_service.queries.clusters import cluster_views
+from daskscope_service.queries.clusters import cluster_views, find_cluster
+from daskscope_service.web.fields import Ambiguous
 
 Status = Literal["running", "stopped", "lost", "ended"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -31,6 +34,10 @@ SORTS: dict[str, ColumnElement[Any]] = {
     "idle": reckonable(cluster.c.thread_idle_seconds)
     / func.nullif(reckonable(cluster.c.thread_seconds), 0.0),
 }
+
+
+#: The most clusters that an error lists, if one of them must be chosen.
+_MOST_LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,46 @@ def find_clusters(scope: Scope, selection: Selection, which: ClusterFilter) -> P
     brief = scope.select(cluster, *columns_in(cluster, ListedCluster))
     found = rows_in_order(scope, brief, "id", places, selection.limit)
     return Page(cluster_views(scope, found.items, ListedCluster), found.next)
+
+
+def cluster_called(scope: Scope, asked: str, *, to_close: bool = False) -> ClusterView | None:
+    """Return the cluster whose id or name is ``asked``; None if the workspace has no such cluster.
+
+    ``to_close``: clusters that do not run count only if none of that name runs.
+
+    Raises
+    ------
+    Ambiguous
+        Several clusters have this name.
+    """
+    found = find_cluster(scope, asked)
+    if found is not None:
+        return found
+    named = scope.select(cluster, *columns_in(cluster, ClusterView)).where(cluster.c.name == asked)
+    rows = []
+    if to_close:
+        runs = and_(cluster.c.stopped_at.is_(None), not_(is_silent(scope)))
+        rows = _newest(scope, named.where(runs))
+    rows = rows or _newest(scope, named)
+    if len(rows) > 1:
+        raise Ambiguous(_choice(asked, cluster_views(scope, rows, ClusterView)))
+    return next(iter(cluster_views(scope, rows, ClusterView)), None)
+
+
+def _newest(scope: Scope, query: Select[Any]) -> list[Item]:
+    return scope.items(query.order_by(cluster.c.started_at.desc()).limit(_MOST_LISTED + 1))
+
+
+def _choice(name: str, found: list[ClusterView]) -> str:
+    """Return in words that one of the clusters named ``name`` must be chosen by its id."""
+    many = f"more than {_MOST_LISTED}" if len(found) > _MOST_LISTED else number(len(found))
+    each = "; ".join(
+        f"{one.id} ({one.status}, started {datetime.fromtimestamp(one.started_at, UTC):%Y-%m-%d "
+        f"%H:%M} UTC)"
+        for one in found[:_MOST_LISTED]
+    )
+    more = "; …" if len(found) > _MOST_LISTED else ""
+    return f"There are {many} clusters named {name!r}. Choose one by its id: {each}{more}"
 
 
 def is_silent(scope: Scope) -> ColumnElement[bool]:

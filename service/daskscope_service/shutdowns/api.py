@@ -12,6 +12,7 @@ from daskscope import api_types as types
 from daskscope.protocol import MAX_GRACE
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, reading
+from daskscope_service.queries.cluster_filter import cluster_called
 from daskscope_service.shutdowns import commands as shutdowns
 from daskscope_service.shutdowns.commands import NewShutdown, NotPossible
 from daskscope_service.shutdowns.queries import list_commands, one_command
@@ -28,8 +29,9 @@ _Seconds = Annotated[float, Meta(ge=0, le=MAX_GRACE)]
 
 
 class ShutdownRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Which cluster to shut down, and how.
+    """Which cluster to shut down, by its id or name, and how.
 
+    Of several clusters with this name, it is the one that runs.
     ``grace`` is the minimum number of seconds between the announcement and the close. Work that
     arrives in between calls the shutdown off, unless ``even_if_busy``.
     """
@@ -71,9 +73,12 @@ def command(command_id: str) -> Item:
 def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. Repeating the same request has no further effect."""
     wish = NewShutdown(body.reason, body.grace, body.even_if_busy)
+    with reading() as scope:
+        found = cluster_called(scope, body.cluster, to_close=True)
     try:
         with changing() as change:
-            command_id, new = shutdowns.ask(change, body.cluster, wish)
+            id = body.cluster if found is None else found.id
+            command_id, new = shutdowns.ask(change, id, wish)
     except NotPossible as error:
         raise Problem(409, str(error)) from None
     return _one(command_id), 201 if new else 200

@@ -31,6 +31,10 @@ class Missing(LookupError):
         super().__init__(f"This workspace has no {what} {id!r}.")
 
 
+class Ambiguous(LookupError):
+    """Several things have the name that was asked for. The message lists them."""
+
+
 class NameTaken(ValueError):
     """There is already a ``what`` with this ``name``."""
 

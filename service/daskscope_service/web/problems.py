@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import HTTP_STATUS_CODES
 
 from daskscope_service.db import time_limit
-from daskscope_service.web.fields import Missing, NameTaken, Unfit
+from daskscope_service.web.fields import Ambiguous, Missing, NameTaken, Unfit
 
 _API_PATHS = ("/api/", "/v1/", "/healthz", "/readyz", "/metrics")
 
@@ -84,6 +84,7 @@ def install(app: Flask) -> None:
     app.register_error_handler(Unfit, _answer_unfit)
     app.register_error_handler(NameTaken, _answer_taken)
     app.register_error_handler(Missing, _answer_missing)
+    app.register_error_handler(Ambiguous, _answer_ambiguous)
     app.register_error_handler(HTTPException, _answer_http)
     app.register_error_handler(DataError, _answer_data)
     app.register_error_handler(OperationalError, _answer_outage)
@@ -130,6 +131,10 @@ def _answer_taken(error: NameTaken) -> Response:
 def _answer_missing(error: Missing) -> Response:
     hint = "" if is_api(request.path) else " Perhaps it belongs to another workspace."
     return answer_problem(Problem(404, f"{error}{hint}", title="Not found"))
+
+
+def _answer_ambiguous(error: Ambiguous) -> Response:
+    return answer_problem(Problem(409, str(error)))
 
 
 def _answer_http(error: HTTPException) -> Response:
