@@ -187,6 +187,13 @@ MEMORY_PEAK = Metric(
 TASK_COUNT = Metric(
     "dask.task.count", "updowncounter", "{task}", "Tasks that the scheduler holds.", (TASK_STATE,)
 )
+TASK_UNRUNNABLE = Metric(
+    "dask.task.unrunnable",
+    "updowncounter",
+    "{task}",
+    "Tasks that no worker can run: those that require what no worker has, which Dask holds in its "
+    "state no-worker, and without any worker those that it keeps queued, too.",
+)
 TASK_COMPLETED = Metric(
     "dask.task.completed",
     "counter",

@@ -56,9 +56,9 @@ _WHY = (
     ),
     Stat(
         title="Tasks that no worker can run",
-        description="Tasks that require a worker, a resource or memory that no worker has. "
-        "Without any worker, other tasks are queued.",
-        queries=(now(names.TASK_COUNT, title="Tasks", where=_task_states("no-worker")),),
+        description="Tasks that require a worker or a resource that no worker has; without any "
+        "worker, all that could run.",
+        queries=(now(names.TASK_UNRUNNABLE, title="Tasks"),),
         empty=GONE,
         bad=1,
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 from distributed.core import rpc
 
 from daskscope import protocol
@@ -29,6 +29,10 @@ class Counter:
 
 def inc(x: int) -> int:
     return x + 1
+
+
+def fail(x: int) -> int:
+    raise ZeroDivisionError
 
 
 def _status(
@@ -159,6 +163,23 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+def test_who_puts_away_results_and_failed_tasks_has_done_no_work(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    kept = client.map(inc, range(3), pure=False)
+    kept += client.map(fail, range(3), pure=False)
+    kept.append(client.submit(sum, kept[3:], pure=False))
+    wait(kept)
+    before = _status(recorder, lambda s: (s.idle_seconds or 0) > 1, "some idleness")
+    assert before.tasks["erred"] == 4
+    del kept
+    after = _status(recorder, lambda s: not s.tasks["erred"] + s.tasks["memory"], "their release")
+    assert after.idle_seconds is not None
+    assert before.idle_seconds is not None
+    assert after.idle_seconds >= before.idle_seconds
 
 
 @pytest.fixture

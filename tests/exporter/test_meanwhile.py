@@ -13,6 +13,7 @@ from distributed import Client, Event, LocalCluster
 from distributed.core import Status
 
 import daskscope
+from daskscope import names
 from daskscope.observe import meanwhile as module
 from daskscope.observe.meanwhile import MAX_NOTES, History, Meanwhile, ThreadSeconds
 from daskscope.observe.workers.beats import WorkerBeats
@@ -110,6 +111,9 @@ def test_queued_tasks_wait_for_a_worker_where_there_is_none(recorder: Recorder) 
         # It is work, for which the cluster stays.
         assert status.busy_by == ("tasks wait for a worker that can run them",)
         assert status.idle_seconds is None
+        recorder.wait_for(
+            lambda: {(): 10} in recorder.points(names.TASK_UNRUNNABLE), "them among the metrics"
+        )
         client.cancel(wanted)
         ended = recorder.computation()
     assert ended.status == "cancelled"

@@ -521,6 +521,21 @@ def test_idle_threads_are_those_of_its_own_time() -> None:
     assert first(paused) == "paused"
 
 
+def test_results_that_are_computed_again_after_its_end_are_not_of_its_time() -> None:
+    twice = evidence(
+        run={"duration": 20.2, "tasks": 40, "completed": 80, "done": 40,
+             "seconds": {"compute": 80.0}, "worker_seconds": {"busy": 40.1, "idle": 0.3}},
+        meanwhile={"threads": 2.0, "line": "work.py:96", "waiting_lines": 1.0,
+                   "activities": {"thread-noncpu": 39.99, "thread-cpu": 0.01, "idle": 0.3}},
+    )  # fmt: skip
+    said = "Its tasks waited: of 40.1 s in threads 10 ms were on a CPU, at work.py:96."
+    assert sentence(twice) == said
+    # Threads that had no task for most of its time did not wait in tasks.
+    assert twice.run is not None
+    idle = replace(twice.run, worker_seconds={"busy": 16.0, "idle": 24.4})
+    assert first(replace(twice, run=idle)) != "waiting"
+
+
 def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:
     assert UNRUNNABLE.run is not None
     run = replace(UNRUNNABLE.run, asks={"GPU=1": 1}, unrunnable_seconds=37.5)

@@ -154,7 +154,7 @@ def test_a_cluster_is_closed_by_its_name_if_only_one_of_that_name_runs(
     workspace: Workspace,
 ) -> None:
     stopped, runs, other = (make_cluster(name="etl.py") for _ in range(3))
-    workspace.beat(stopped, phase="stop")
+    workspace.beat(stopped, phase="stop", status=make_status(stopped_at=time.time()))
     workspace.beat(runs)
     asked = workspace.ask(cluster="etl.py")
     assert asked["cluster"] == runs.id

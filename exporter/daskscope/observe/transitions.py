@@ -183,7 +183,8 @@ class Transitions:
         self.count_waiting()
 
     def worked(self) -> int:
-        """Return the number of steps so far, except those that only release a result or a task.
+        """Return the number of steps so far, except those that only release a result, an exception
+        or a task.
 
         On the event loop. It does not count the pending transitions for this.
         """
@@ -203,10 +204,13 @@ class Transitions:
 
 
 def _works(steps: list[Any], runs: list[Any], ends: list[Any]) -> int:
-    """Return how many steps do more than release a result or a task."""
-    count = steps[2::_OF_STEP].count
+    """Return how many steps do more than release a result, an exception or a task."""
+    finishes = steps[2::_OF_STEP]
+    count = finishes.count
     # Steps from memory have neither a run nor an end.
     put_away = sum(map(count, ENDS)) - len(runs) // _OF_RUN - len(ends) // _OF_END
+    if "erred" in (starts := steps[1::_OF_STEP]):
+        put_away += sum(map(("erred", "released").__eq__, zip(starts, finishes, strict=True)))
     return len(steps) // _OF_STEP - put_away - count("forgotten")
 
 

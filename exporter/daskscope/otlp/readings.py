@@ -61,6 +61,12 @@ def _task_output(snapshot: Cleared) -> Values:
     return [(row.output_bytes, {names.TASK_PREFIX: row.prefix}) for row in snapshot.prefixes]
 
 
+def _task_unrunnable(snapshot: Cleared) -> Values:
+    tasks = snapshot.status.tasks
+    queued = 0 if snapshot.status.workers else tasks.get("queued", 0)
+    return one(tasks["no-worker"] + queued) if "no-worker" in tasks else []
+
+
 def _client_memory(snapshot: Cleared) -> Values:
     sizes = [client.bytes for client in snapshot.status.connected]
     known = [size for size in sizes if size is not None]
@@ -80,6 +86,7 @@ READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.MEMORY_USED: lambda s: each(names.MEMORY_KIND, s.workers.memory),
     names.MEMORY_PEAK: lambda s: _measured(s.status.peak_worker_memory),
     names.TASK_COUNT: lambda s: each(names.TASK_STATE, s.status.tasks),
+    names.TASK_UNRUNNABLE: _task_unrunnable,
     names.TASK_COMPLETED: _task_completed,
     names.TASK_RUNNING: _task_running,
     names.TASK_OUTPUT: _task_output,

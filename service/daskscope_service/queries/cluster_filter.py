@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, and_, func, literal, not_, or_, select, tuple_, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
 
 from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost, reckonable, up
@@ -117,10 +128,10 @@ def _newest(scope: Scope, query: Select[Any]) -> list[Item]:
 def _choice(name: str, found: list[ClusterView]) -> str:
     """Return in words that one of the clusters named ``name`` must be chosen by its id."""
     many = f"more than {_MOST_LISTED}" if len(found) > _MOST_LISTED else number(len(found))
+    times = [datetime.fromtimestamp(one.started_at, UTC) for one in found[:_MOST_LISTED]]
     each = "; ".join(
-        f"{one.id} ({one.status}, started {datetime.fromtimestamp(one.started_at, UTC):%Y-%m-%d "
-        f"%H:%M} UTC)"
-        for one in found[:_MOST_LISTED]
+        f"{one.id} ({one.status}, started {at:%Y-%m-%d %H:%M} UTC)"
+        for one, at in zip(found, times, strict=False)
     )
     more = "; …" if len(found) > _MOST_LISTED else ""
     return f"There are {many} clusters named {name!r}. Choose one by its id: {each}{more}"

@@ -46,8 +46,8 @@ class Idle:
     call (:mod:`.calls`); a worker whose processes use the CPU or a GPU, or that does not report
     (:mod:`~daskscope.observe.workers.cpu`); another plugin that reports work
     (:mod:`.other_plugins`). Work that came and went between two looks starts the idle time again.
-    Released results do not: that is no work. Connected clients and data in memory do not count
-    either: a forgotten notebook has them, too.
+    Released results and failed tasks do not: that is no work. Connected clients and data in memory
+    do not count either: a forgotten notebook has them, too.
 
     ``watched`` is for how many seconds the cluster was watched, by a monotonic clock. ``worked``
     returns a count that grows with every step of a task.

@@ -1,6 +1,8 @@
 """The evidence for the rules: typed rows of one computation and its cluster.
 
 ``None`` says that something was not measured. Times are seconds since the Unix epoch.
+
+Over 400 lines: all that rules may look at is declared in one place.
 """
 
 from __future__ import annotations
@@ -152,6 +154,17 @@ class Run:
     def compute(self) -> float:
         """Thread-seconds that its tasks computed."""
         return self.seconds.get("compute", 0.0)
+
+    @property
+    def computed(self) -> float:
+        """Of :attr:`compute`, what fits into its own time.
+
+        Results that were lost after its end are computed again, and count in ``compute``, too.
+        """
+        busy = self.worker_seconds.get("busy")
+        if busy is None or self.status == "running" or self.completed <= self.done:
+            return self.compute
+        return min(self.compute, busy)
 
     @property
     def thread_seconds(self) -> float:
@@ -372,7 +385,7 @@ class Evidence:
         """The share of the capacity, 0 to 1, in which its tasks computed; None if not known."""
         if self.run is None or not self.capacity:
             return None
-        return min(self.run.compute / self.capacity, 1.0)
+        return min(self.run.computed / self.capacity, 1.0)
 
     @property
     def idle_share(self) -> float | None:

@@ -50,7 +50,7 @@ def gil_bound(evidence: Evidence) -> Outcome:
         or meanwhile.profiled > limits["gil.profiled"] * run.compute
     ):
         return None
-    lost = run.compute * (1 - 1 / each)
+    lost = run.computed * (1 - 1 / each)
     at = f", at {meanwhile.line}" if meanwhile.line else ""
     return Finding(
         rule="gil-bound",
@@ -153,14 +153,14 @@ def waiting(evidence: Evidence) -> Outcome:
         return NotMeasured("the lines of code that wait")
     if meanwhile.waiting_lines < limits["waiting.lines"]:
         return None
-    lost = run.compute * (1 - share)
+    lost = run.computed * (1 - share)
     return Finding(
         rule="waiting",
         severity=severity_of(evidence, lost, evidence.capacity, signal="notice"),
-        clause=f"its tasks waited: of {duration(run.compute)} in threads "
-        f"{duration(share * run.compute)} were on a CPU, at {meanwhile.line}",
+        clause=f"its tasks waited: of {duration(run.computed)} in threads "
+        f"{duration(share * run.computed)} were on a CPU, at {meanwhile.line}",
         evidence=(
-            Measure("in threads", run.compute, "s", "h-time"),
+            Measure("in threads", run.computed, "s", "h-time"),
             Measure("on a CPU, of that", share, "1", "h-time"),
         ),
         actions=(Action("Use more threads in a worker: more cores do not help."),),
