@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from daskscope_service.web.forms import said
 blueprint = Blueprint("retention_page", __name__)
 
 _EVER = "forever"
+_DAYS = re.compile("[0-9]{1,9}")
 
 #: The name of one row of a kind.
 _ROWS = {
@@ -65,7 +67,7 @@ def change() -> ResponseReturnValue:
     for kind, text in fields.items():
         if text.lower() == _EVER:
             own[kind] = None
-        elif text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= policy.MOST_DAYS:
+        elif _DAYS.fullmatch(text) and 1 <= int(text) <= policy.MOST_DAYS:
             own[kind] = int(text)
         elif text:
             wrong[kind] = (
