@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from traitlets.config import Config
 
 from daskscope_service.db import schema
 from daskscope_service.notifications.due_notices import store_new_notices
+from tests.needed import needed
 from tests.patience import stretched, wait_until
 from tests.service_process import ServiceProcess
 
@@ -161,6 +164,46 @@ def test_a_kernel_that_ends_takes_its_cluster_along_and_what_had_ended_stays_so(
         kinds = connection.execute(select(schema.notice.c.kind)).scalars().all()
     assert "cluster silent" not in kinds
     assert {one["status"] for one in ask("clusters")} == {"stopped", "ended"}
+
+
+@pytest.mark.slow
+def test_a_notebook_that_nbconvert_executes_takes_its_cluster_along(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    needed("nbconvert", "it executes notebooks from a shell or a scheduler of jobs")
+    token = service.token()
+    code = _NOTEBOOK.format(name="converted", url=service.url, token=token, root=str(_ROOT))
+    cell = nbformat.v4.new_code_cell(code)  # type: ignore[no-untyped-call]
+    notebook = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
+    nbformat.write(notebook, tmp_path / "nightly.ipynb")  # type: ignore[no-untyped-call]
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"),
+            f"--ExecutePreprocessor.timeout={int(stretched(CELL_SECONDS))}",
+            f"--KernelManager.shutdown_wait_time={stretched(SHUTDOWN_SECONDS)}",
+            "nightly.ipynb",
+        ],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=stretched(2 * CELL_SECONDS),
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+    def ask(path: str) -> list[dict[str, Any]]:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = requests.get(f"{service.url}/api/v1/{path}", headers=headers, timeout=60)
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
+
+    wait_until(
+        lambda: [one["status"] for one in ask("clusters")] == ["stopped"],
+        what=lambda: (ask("clusters"), ran.stderr),
+    )
+    rows = [(row["status"], row["done"], row["tasks"]) for row in ask("computations")]
+    assert sorted(rows) == _AS_IT_WAS
 
 
 @pytest.mark.slow
