@@ -517,6 +517,7 @@ _NOT_ANSWERED: dict[type, tuple[str, ...]] = {
     protocol.TaskGroup: ("computation",),
     protocol.Failure: ("computation",),
     protocol.Profile: ("lines", "parent", "line", "samples"),
+    protocol.TaskStream: ("columns",),
 }
 
 #: What is stored as it was sent, so that older clusters' may lack fields.

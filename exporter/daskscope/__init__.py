@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         list_exceptions,
         list_findings,
         list_jobs,
+        task_stream,
         why,
     )
     from daskscope.budget import assert_budget, get_run
@@ -69,6 +70,7 @@ __all__ = [
     "list_findings",
     "list_jobs",
     "register",
+    "task_stream",
     "why",
 ]
 
@@ -80,7 +82,7 @@ _HOMES = {
     "assert_budget": "daskscope.budget",
     "get_run": "daskscope.budget",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
-    **dict.fromkeys(("close", "compare", "why"), "daskscope.api"),
+    **dict.fromkeys(("close", "compare", "task_stream", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
 }
 

@@ -9,6 +9,7 @@ console and in a notebook, a list shows as a table; ``dict()`` of an item shows 
 from __future__ import annotations
 
 import operator
+from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from daskscope.api_types import (
     Job,
     ListedFinding,
     ShutdownCommand,
+    TaskRuns,
 )
 from daskscope.errors import ConfigurationError, NotFound
 from daskscope.service_client import service_client
@@ -131,6 +133,34 @@ def list_events(
     """
     found = _items("events", limit, since=since, cluster=cluster_id)
     return cast(list[Event], answers.Answers(map(answers.Answer, found), answers.EVENTS))
+
+
+def task_stream(cluster_id: str, since: Since = None, *, limit: int | None = None) -> TaskRuns:
+    """Return the runs of a cluster's tasks since ``since``, in columns, earliest interval first.
+
+    ``pandas.DataFrame(daskscope.task_stream(id))`` has a row for each run: ``worker``, ``prefix``,
+    ``outcome``, ``started_at``, ``stopped_at``, ``count``, ``seconds``, ``longest``, ``transfer``
+    and ``disk``. Where a cluster had too many runs, a row is ``count`` runs, merged:
+    :class:`daskscope.api_types.TaskRuns` describes the columns. ``limit`` is the most intervals,
+    of 10 seconds by default, to return: the latest. Raises as :func:`list_clusters`, and NotFound
+    if there is no such cluster.
+    """
+    _check_text("cluster_id", cluster_id)
+    path = f"clusters/{quote(cluster_id, safe='')}/stream"
+    columns: dict[str, list[Any]] = {name: [] for name in TaskRuns.__annotations__}
+    for one in reversed(_items(path, limit, since=since)):
+        began = one["started_at"]
+        starts, lengths = one["start"], one["length"]
+        columns["worker"] += map(one["workers"].__getitem__, one["worker"])
+        columns["prefix"] += map(one["prefixes"].__getitem__, one["prefix"])
+        columns["started_at"] += (began + timedelta(seconds=start) for start in starts)
+        columns["stopped_at"] += (
+            began + timedelta(seconds=start + length)
+            for start, length in zip(starts, lengths, strict=True)
+        )
+        for name in ("outcome", "count", "seconds", "longest", "transfer", "disk"):
+            columns[name] += one[name]
+    return cast(TaskRuns, columns)
 
 
 def list_findings(

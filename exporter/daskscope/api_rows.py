@@ -287,6 +287,18 @@ class Profile(TypedDict):
     unsampled: float | None
 
 
+class TaskStream(TypedDict):
+    """Fields of :class:`daskscope.protocol.TaskStream` in answers."""
+
+    id: str
+    started_at: datetime
+    stopped_at: datetime
+    runs: int
+    merged: int
+    workers: list[str]
+    prefixes: list[str]
+
+
 class Shutdown(TypedDict):
     """Fields of :class:`daskscope.protocol.Shutdown` in answers."""
 

@@ -892,6 +892,53 @@ class ProfileDetail(Profile, _Encrypted):
     samples: list[int]
 
 
+class TaskStream(api_rows.TaskStream):
+    """Task runs that ended in one interval, in columns: entry ``i`` is the ``i``-th of each.
+
+    An entry with a ``count`` of 1 is a run: it computed from ``start``, in seconds after
+    ``started_at``, for ``length`` seconds. ``transfer`` and ``disk`` are the seconds of its
+    transfers and of its reads and writes on disk. An entry with a higher ``count`` is so many runs
+    of one prefix on one worker, merged because there were too many: ``start`` is that of the first,
+    ``length`` goes to the end of the last, ``seconds`` is the sum of their compute times and
+    ``longest`` the longest. ``worker`` and ``prefix`` are indices of ``workers`` (addresses; "":
+    several) and ``prefixes``. ``merged`` says how many of the ``runs`` are merged.
+    """
+
+    cluster: str
+    worker: list[int]
+    prefix: list[int]
+    outcome: list[Literal["finished", "erred", "retried"]]
+    start: list[float]
+    length: list[float]
+    count: list[int]
+    seconds: list[float]
+    longest: list[float]
+    transfer: list[float]
+    disk: list[float]
+
+
+class TaskRuns(TypedDict):
+    """Task runs in columns, for a DataFrame: entry ``i`` is the ``i``-th of each.
+
+    Where ``count`` is 1 it is a run, which computed from ``started_at`` to ``stopped_at``.
+    Elsewhere it is so many runs of one prefix on one worker, merged because there were too many.
+    ``seconds`` is the sum of their compute times, ``longest`` the longest. ``transfer`` and
+    ``disk`` are the seconds of transfers and of reads and writes on disk. ``outcome`` is finished,
+    erred or, if Dask ran the task again, retried.
+    """
+
+    worker: list[str]
+    prefix: list[str]
+    outcome: list[str]
+    started_at: list[datetime]
+    stopped_at: list[datetime]
+    count: list[int]
+    seconds: list[float]
+    longest: list[float]
+    transfer: list[float]
+    disk: list[float]
+
+
 class Line(TypedDict):
     """One time series. ``values[i]`` is the value at ``times[i]``, in ms since 1970-01-01 UTC.
 

@@ -48,6 +48,7 @@ class Settings:
     exceptions_transmit: bool
     profile_transmit: bool
     profile_interval: float
+    stream_transmit: bool
     logs_transmit: bool
     logs_level: int
     traces_transmit: bool
@@ -157,6 +158,7 @@ def _checked(values: Mapping[str, Any]) -> Settings:
         exceptions_transmit=_flag(values, "computation.exceptions.transmit"),
         profile_transmit=_flag(values, "profile.transmit"),
         profile_interval=_duration(values, "profile.interval", least=0.1),
+        stream_transmit=_flag(values, "stream.transmit"),
         logs_transmit=_flag(values, "logs.transmit"),
         logs_level=_level(values, "logs.level"),
         traces_transmit=_flag(values, "traces.transmit"),
@@ -191,6 +193,7 @@ def in_force(chosen: Settings) -> dict[str, str]:
         "computation.exceptions.transmit": flag(chosen.exceptions_transmit),
         "profile.transmit": flag(chosen.profile_transmit),
         "profile.interval": seconds(chosen.profile_interval),
+        "stream.transmit": flag(chosen.stream_transmit),
         "logs.transmit": flag(chosen.logs_transmit),
         "logs.level": logging.getLevelName(chosen.logs_level),
         "traces.transmit": flag(chosen.traces_transmit),

@@ -27,6 +27,7 @@ from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.tasks.code import MAX_CODE
 from daskscope.observe.tasks.computation import Traced
+from daskscope.observe.tasks.stream import RawStream
 from daskscope.observe.workers.call_tree import MAX_SOURCE_LINE
 from daskscope.scrubbing import (
     Scrubber,
@@ -42,7 +43,7 @@ ClearedRow = TypeVar("ClearedRow")
 Text = TypeVar("Text", str, None)
 
 #: A filtered snapshot, which may be sent.
-Cleared = Snapshot[protocol.Event, protocol.Failure]
+Cleared = Snapshot[protocol.Event, protocol.Failure, protocol.TaskStream]
 
 #: The most characters of an event's message, as JSON text.
 MAX_EVENT = 2_000
@@ -99,7 +100,7 @@ class Privacy:
         # The code first: scrubbing changes its hashes, to which the computations refer.
         code = self._each(self._code, snapshot.code) if self._settings.code_transmit else ()
         return dataclasses.replace(
-            cast(Cleared, snapshot),  # correct once events and failures are replaced
+            cast(Cleared, snapshot),  # correct once events, failures and streams are replaced
             cluster=dataclasses.replace(
                 snapshot.cluster,
                 name=self._text("", self._short, snapshot.cluster.name),
@@ -117,6 +118,9 @@ class Privacy:
             shutdowns=self._each(self._shutdown, snapshot.shutdowns),
             profiles=self._each(self._profile, snapshot.profiles)
             if self._tells_all("profile_transmit")
+            else (),
+            task_streams=self._each(RawStream.row, snapshot.task_streams)
+            if self._tells_all("stream_transmit")
             else (),
             events_by_topic=self._counts(snapshot.events_by_topic),
         )

@@ -16,12 +16,16 @@ Rules of the format:
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import hashlib
 import json
 import typing
+import zlib
+from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -56,6 +60,10 @@ MAX_AMOUNT = 1e12
 #: The most entries of a mapping or a list, and the most rows of one kind in one beat.
 MAX_ENTRIES = 100
 MAX_ROWS = 10_000
+
+#: The most runs and merged runs of one :class:`TaskStream`, and the most characters of its columns.
+MAX_STREAM = 6_000
+MAX_COLUMNS = 200_000
 
 #: What can have a price for an hour of it.
 PRICED = ("cluster", "worker", "thread", "gpu", "gib")
@@ -659,6 +667,44 @@ class Profile:
     unsampled: Seconds | None = None
 
 
+#: The columns of a :class:`TaskStream`, in their order.
+STREAM_COLUMNS = (
+    *("worker", "prefix", "outcome", "start", "length"),
+    *("count", "seconds", "longest", "transfer", "disk"),
+)
+#: What ``outcome`` refers to, by index: Dask ran it again where it was ``retried``.
+STREAM_OUTCOMES = ("finished", "erred", "retried")
+#: The unit of its times, in seconds.
+STREAM_UNIT = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStream:
+    """The task runs that ended in one interval.
+
+    ``columns`` are those of :data:`STREAM_COLUMNS`, packed by :func:`pack_columns`. An entry with a
+    ``count`` of 1 is a run: its ``start`` is that of its computing, in :data:`STREAM_UNIT` after
+    the entry before it (the first: after ``started_at``), ``length`` is how long it computed, and
+    ``transfer`` and ``disk`` are what its transfers and its reads and writes on disk took; its
+    ``seconds`` and ``longest`` are 0, for both are its length. Where there were too many runs,
+    an entry is ``count`` runs of one prefix on one worker, merged: it is as long as from the start
+    of the first to the end of the last; ``seconds`` are the sum of their compute times, and
+    ``longest`` is the longest. The slowest runs, and failed ones, are merged last. ``worker`` and
+    ``prefix`` are indices of ``workers`` (addresses; ``""``: several) and ``prefixes``.
+    ``outcome`` is an index of :data:`STREAM_OUTCOMES`. ``merged`` says how many of the ``runs`` are
+    merged.
+    """
+
+    id: Annotated[Name, PartOfKey()]
+    started_at: Timestamp
+    stopped_at: Timestamp
+    runs: Count
+    merged: Count
+    workers: Annotated[tuple[Words, ...], Entries(MAX_STREAM)]
+    prefixes: Annotated[tuple[Name, ...], Entries(MAX_STREAM)]
+    columns: Annotated[str, Length(MAX_COLUMNS, "[A-Za-z0-9+/]*={0,2}")]
+
+
 @dataclass(frozen=True, slots=True)
 class Shutdown:
     """A shutdown that was asked for, and where it stands. ``id`` is that of the command.
@@ -697,6 +743,7 @@ class Heartbeat:
     code: Annotated[tuple[Code, ...], Entries(MAX_ROWS)] = ()
     activities: Annotated[tuple[Activity, ...], Entries(MAX_ROWS)] = ()
     profiles: Annotated[tuple[Profile, ...], Entries(MAX_ROWS)] = ()
+    task_streams: Annotated[tuple[TaskStream, ...], Entries(MAX_ROWS)] = ()
     shutdowns: Annotated[tuple[Shutdown, ...], Entries(MAX_ROWS)] = ()
     drops: Counts = dataclasses.field(default_factory=dict)
 
@@ -756,6 +803,7 @@ IN_ORDER: dict[type, tuple[tuple[str, str], ...]] = {
     TaskGroup: (("shortest", "longest"), ("started_at", "stopped_at")),
     Failure: (("first_at", "last_at"),),
     Profile: (("started_at", "stopped_at"),),
+    TaskStream: (("started_at", "stopped_at"),),
 }
 
 
@@ -774,6 +822,64 @@ def key_of(kind: type) -> Callable[[Any], Hashable]:
 def code_hash(file: str, first_line: int, cut: bool, text: str) -> str:
     """Return the key of a :class:`Code`: the SHA-256 of all its other fields, in hex."""
     return hashlib.sha256(_utf8(f"{file}\n{first_line}\n{cut}\n{text}")).hexdigest()
+
+
+def pack_columns(columns: Sequence[Sequence[int]]) -> str:
+    """Return whole numbers from 0 to 2⁶³-1, in columns of equal length, as compressed text.
+
+    All first bytes of a column come first, then all second bytes, and so on, without those that are
+    all zero: a header says which there are. So small numbers take one or two bytes, and bytes that
+    are alike lie together, to be compressed.
+    """
+    header, planes = bytearray(), []
+    for column in columns:
+        numbers = array("q", column)
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        data, mask = numbers.tobytes(), 0
+        for place in range(_BYTES):
+            plane = data[place::_BYTES]
+            if any(plane):
+                mask |= 1 << place
+                planes.append(plane)
+        header.append(mask)
+    return base64.b64encode(zlib.compress(b"".join((header, *planes)))).decode()
+
+
+def unpack_columns(text: str, columns: int = len(STREAM_COLUMNS)) -> list[array[int]]:
+    """Return the columns that :func:`pack_columns` packed, of at most :data:`MAX_STREAM` numbers.
+
+    Raises ValueError if ``text`` is anything else. It takes no more memory than the largest that
+    is valid.
+    """
+    most = columns * (1 + _BYTES * MAX_STREAM)
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(text, validate=True), most + 1)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"it cannot be decompressed: {error}") from None
+    if len(data) > most or not unpacking.eof or unpacking.unused_data or len(data) < columns:
+        raise ValueError("it does not have the size of such columns")
+    planes = sum(mask.bit_count() for mask in data[:columns])
+    length, odd = divmod(len(data) - columns, planes) if planes else (0, len(data) - columns)
+    if odd or length > MAX_STREAM:
+        raise ValueError("its columns differ in length, or are too long")
+    found, at = [], columns
+    for mask in data[:columns]:
+        numbers = bytearray(_BYTES * length)
+        for place in range(_BYTES):
+            if mask & 1 << place:
+                numbers[place::_BYTES] = data[at : at + length]
+                at += length
+        column = array("q", bytes(numbers))
+        if sys.byteorder == "big":
+            column.byteswap()
+        found.append(column)
+    return found
+
+
+#: The bytes of a number in packed columns.
+_BYTES = 8
 
 
 def encode(message: Heartbeat | Reply) -> bytes:

@@ -175,6 +175,7 @@ class _Watch:
             interval="1h",
             computation__code__transmit=False,
             profile__transmit=False,
+            stream__transmit=False,
             logs__transmit=False,
             traces__transmit=False,
         )

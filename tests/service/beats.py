@@ -30,10 +30,12 @@ from daskscope.protocol import (
     Shutdown,
     Status,
     TaskGroup,
+    TaskStream,
     WorkerLoss,
     WorkerShare,
     code_hash,
     encode,
+    pack_columns,
 )
 
 ENVIRONMENT = Environment(
@@ -265,6 +267,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
         ),
         activities=(Activity("sum", {"thread-cpu": 3.5}), Activity("", {"idle": 400.0})),
         profiles=(make_profile(),),
+        task_streams=(make_stream(),),
         shutdowns=(make_shutdown(),),
         events=(make_event(),),
         code=(make_code(),),
@@ -286,6 +289,24 @@ def make_profile(id: str = "p1", **fields: Any) -> Profile:
         "unsampled": 3.5,
     }
     return Profile(**(defaults | fields))
+
+
+def make_stream(id: str = "t1", **fields: Any) -> TaskStream:
+    """Return the stream of a run of half a second, and of three that were merged."""
+    started_at = time.time() - 60
+    columns = [[0, 1], [0, 1], [1, 0], [0, 1_000], [5_000, 20_000], [1, 3], [0, 12_000]]
+    columns += [[0, 9_000], [250, 0], [0, 40]]
+    defaults: dict[str, Any] = {
+        "id": id,
+        "started_at": started_at,
+        "stopped_at": started_at + 2.1,
+        "runs": 4,
+        "merged": 3,
+        "workers": ("tcp://10.0.0.1:4000", "tcp://10.0.0.2:4000"),
+        "prefixes": ("load", "sum"),
+        "columns": pack_columns(columns),
+    }
+    return TaskStream(**(defaults | fields))
 
 
 def make_shutdown(**fields: Any) -> Shutdown:

@@ -109,7 +109,7 @@ def extremes_of(value: Any, kind: Any = Heartbeat, field: str = "") -> Iterator[
             [inner] = [one for one in arguments if one is not type(None)]
             yield from extremes_of(value, inner, field)
     elif dataclasses.is_dataclass(inner):
-        kept = _hashed if inner is protocol.Code else lambda row: row
+        kept = _KEPT.get(inner, lambda row: row)
         for name, hint in fields_of(typing.cast(type, inner)).items():
             if (inner, name) not in _TOGETHER and (inner, name) != (protocol.Code, "hash"):
                 for one in extremes_of(getattr(value, name), hint, f"{field}.{name}"):
@@ -209,6 +209,8 @@ def _rows(kind: type, wide: bool) -> st.SearchStrategy[Any]:
         return made.map(_hashed)
     if kind is protocol.Profile and not wide:
         return made.map(_fitting)
+    if kind is protocol.TaskStream and not wide:
+        return made.map(_fitting_stream)
     return made
 
 
@@ -225,3 +227,22 @@ def _fitting(profile: protocol.Profile) -> protocol.Profile:
         parent=tuple(int(above[node]) % (node + 1) - 1 for node in nodes),
         line=tuple(int(line[node]) % len(profile.lines) for node in nodes),
     )
+
+
+def _fitting_stream(stream: protocol.TaskStream) -> protocol.TaskStream:
+    """Return ``stream`` as of one run, at its start."""
+    return dataclasses.replace(
+        stream,
+        runs=1,
+        merged=0,
+        workers=stream.workers or ("",),
+        prefixes=stream.prefixes or ("",),
+        columns=protocol.pack_columns([[0]] * 5 + [[1]] + [[0]] * 4),
+    )
+
+
+#: By the class of a row: the function that makes it consistent again.
+_KEPT: dict[Any, Callable[[Any], Any]] = {
+    protocol.Code: _hashed,
+    protocol.TaskStream: _fitting_stream,
+}

@@ -284,3 +284,28 @@ def test_a_table_holds_nothing_that_a_terminal_would_obey(filled: ServiceProcess
     assert len(found.stdout.splitlines()) == 2
     assert "\x1b" not in found.stdout
     assert "evil" in found.stdout
+
+
+def test_a_task_stream_fits_a_data_frame() -> None:
+    frame = pd.DataFrame(daskscope.task_stream(CLUSTER))
+    assert list(frame.columns) == list(api_types.TaskRuns.__annotations__)
+    assert frame["worker"].tolist() == ["tcp://10.0.0.1:4000", "tcp://10.0.0.2:4000"]
+    assert frame["prefix"].tolist() == ["load", "sum"]
+    assert frame["outcome"].tolist() == ["erred", "finished"]
+    assert frame["count"].tolist() == [1, 3]
+    assert frame["seconds"].tolist() == [0.5, 1.2]
+    assert frame["longest"].tolist() == [0.5, 0.9]
+    assert frame["transfer"].tolist() == [0.025, 0.0]
+    assert frame["disk"].tolist() == [0.0, 0.004]
+    took = (frame["stopped_at"] - frame["started_at"]).dt.total_seconds()
+    assert took.tolist() == [0.5, 2.0]
+    assert str(frame["started_at"].dtype).endswith("UTC]")
+
+
+def test_a_task_stream_without_runs_has_its_columns() -> None:
+    frame = pd.DataFrame(daskscope.task_stream(OTHER))
+    assert list(frame.columns) == list(api_types.TaskRuns.__annotations__)
+    assert frame.empty
+    assert pd.DataFrame(daskscope.task_stream(CLUSTER, since=timedelta(0))).empty
+    with pytest.raises(daskscope.NotFound):
+        daskscope.task_stream("Scheduler-that-never-was")

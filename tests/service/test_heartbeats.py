@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import gzip
 import json
 import random
 import time
 import uuid
+import zlib
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -28,6 +30,7 @@ from daskscope.protocol import (
     Heartbeat,
     decode_reply,
     encode,
+    pack_columns,
 )
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -46,6 +49,12 @@ from tests.service.beats import (
 )
 from tests.service_process import ServiceProcess
 
+#: Columns of a task stream that take 16 MiB once they are decompressed.
+BOMB = base64.b64encode(zlib.compress(bytes(2**24), 9)).decode()
+#: Columns of one run that are well but for one number.
+SECONDS_BEYOND = pack_columns([*[[0]] * 5, [1], [0], [0], [2**62], [0]])
+AFTER_THE_END = pack_columns([*[[0]] * 4, [30_000], [1], *[[0]] * 4])
+
 #: Where the rows of a beat are kept.
 TABLES = {
     "computations": schema.computation,
@@ -53,6 +62,7 @@ TABLES = {
     "failures": schema.failure,
     "activities": schema.activity,
     "profiles": schema.profile,
+    "task_streams": schema.task_stream,
     "code": schema.code,
 }
 
@@ -411,6 +421,19 @@ def test_a_malformed_beat_is_refused_with_the_field_that_is_wrong(
         ("profiles.0.parent", [5], "$.profiles[0].parent"),
         ("profiles.0.line", [99], "$.profiles[0].line"),
         ("profiles.0.lines", [], "$.profiles[0].line"),
+        ("task_streams.0.columns", "x", "$.task_streams[0].columns"),
+        ("task_streams.0.columns", "no base64!", "$.task_streams[0].columns"),
+        ("task_streams.0.columns", BOMB, "$.task_streams[0].columns"),
+        ("task_streams.0.columns", pack_columns([[]] * 10), "$.task_streams[0].columns"),
+        ("task_streams.0.columns", pack_columns([[1]] * 9), "$.task_streams[0].columns"),
+        ("task_streams.0.columns", pack_columns([[-1]] * 10), "$.task_streams[0].columns"),
+        ("task_streams.0.columns", pack_columns([[2**63 - 1]] * 10), "$.task_streams[0].columns"),
+        ("task_streams.0.columns", SECONDS_BEYOND, "$.task_streams[0].columns"),
+        ("task_streams.0.columns", AFTER_THE_END, "$.task_streams[0].columns"),
+        ("task_streams.0.workers", [], "$.task_streams[0].columns"),
+        ("task_streams.0.prefixes", ["load"], "$.task_streams[0].columns"),
+        ("task_streams.0.runs", 5, "$.task_streams[0].runs"),
+        ("task_streams.0.merged", 1, "$.task_streams[0].merged"),
         # No address of a page can hold them.
         ("computations.0.id", "a/b", "$.computations[0].id"),
         ("computations.0.id", "..", "$.computations[0].id"),

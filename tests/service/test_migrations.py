@@ -282,11 +282,11 @@ def test_rows_that_a_number_from_far_ahead_froze_change_with_the_next_beat(
     settings: Settings,
 ) -> None:
     make(settings, "0023")
-    frozen = [table.name for table in schema.metadata.sorted_tables if "seq" in table.c]
     before = int(time.time() * 1000)
     with raw(settings) as connection:
         tables = MetaData()
         tables.reflect(connection)
+        frozen = [name for name, table in tables.tables.items() if "seq" in table.c]
         for name in frozen:
             connection.execute(update(tables.tables[name]).values(seq=2**63 - 1))
         connection.execute(update(tables.tables["cluster"]).values(seq=before))

@@ -53,6 +53,7 @@ _KINDS = (
     _Kind("activities", "activity", key_of(protocol.Activity), 1_000, 2 << 20, 1_000, press=False),
     _Kind("shutdowns", "shutdown", key_of(protocol.Shutdown), 100, 1 << 20, 100),
     _Kind("profiles", "profile", key_of(protocol.Profile), 200, 8 << 20, 5),
+    _Kind("task_streams", "task stream", key_of(protocol.TaskStream), 1_000, 8 << 20, 20),
 )
 _CODE = _Kind("code", "code", key_of(protocol.Code), MAX_CODE, MAX_CODE_BYTES, 40)
 

@@ -11,8 +11,9 @@ from daskscope.delivery.queue import KEYS
 from daskscope.observe.snapshot import Observed
 from daskscope.observe.tasks.computation import Traced
 
-#: Latest rows of each kind that are stored.
+#: Latest rows of each kind that are stored; only one of large ones.
 MAX_ROWS = 40
+_LARGE = frozenset({"task_streams"})
 
 #: Fields of which each snapshot contains all rows.
 _STATE = frozenset({"prefixes", "times"})
@@ -46,7 +47,7 @@ class LatestRows:
                     key = key_of(row)
                     known.pop(key, None)
                     known[key] = row
-                while len(known) > MAX_ROWS:
+                while len(known) > (1 if field.name in _LARGE else MAX_ROWS):
                     del known[next(iter(known))]
             for computation, traced in observed.traced.items():
                 before = self._traced.pop(computation, None)

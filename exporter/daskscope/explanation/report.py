@@ -29,6 +29,7 @@ SWITCHES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("computation.exceptions.transmit", {"exceptions_transmit": False}),
     ("events.allow", {"events_allow": ()}),
     ("profile.transmit", {"profile_transmit": False}),
+    ("stream.transmit", {"stream_transmit": False}),
     ("logs.transmit", {"logs_transmit": False}),
     ("traces.transmit", {"traces_transmit": False}),
     ("otlp.enabled", {"otlp_enabled": False}),

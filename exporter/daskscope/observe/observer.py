@@ -41,6 +41,7 @@ from daskscope.observe.tasks.graph_intake import GraphIntake
 from daskscope.observe.tasks.graphs import Graph, read_graph
 from daskscope.observe.tasks.group_index import GroupIndex
 from daskscope.observe.tasks.prefixes import Prefixes
+from daskscope.observe.tasks.stream import Stream
 from daskscope.observe.tasks.unrunnable import Unrunnable
 from daskscope.observe.transitions import Transitions
 from daskscope.observe.workers.activities import Activities
@@ -101,7 +102,9 @@ class Observer:
         self.refusals = OptOuts(drops)
         self._drops = drops
         self._naming = Naming(self._drops)
-        self._prefixes = Prefixes(self._naming)
+        #: None if the settings forbid it.
+        self._stream = Stream(drops) if settings.stream_transmit else None
+        self._prefixes = Prefixes(self._naming, self._stream)
         members = self._members = GroupIndex()
         self._failures = Failures(self._drops)
         self._computations = Computations(
@@ -198,6 +201,7 @@ class Observer:
                 self._code,
                 self.logs,
                 self.profiles,
+                self._stream,
             ),
             drops,
             begin=self._begin_snapshot,

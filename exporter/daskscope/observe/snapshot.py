@@ -11,21 +11,22 @@ from daskscope.observe.messages.events import RawEvent
 from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.tasks.prefixes import PrefixRow
+from daskscope.observe.tasks.stream import RawStream
 from daskscope.observe.workers.metrics import Measured
 from daskscope.observe.workers.workers import WorkerTotals
 
 EventKind = TypeVar("EventKind", RawEvent, protocol.Event)
 FailureKind = TypeVar("FailureKind", RawFailure, protocol.Failure)
+StreamKind = TypeVar("StreamKind", RawStream, protocol.TaskStream)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(Generic[EventKind, FailureKind]):
+class Snapshot(Generic[EventKind, FailureKind, StreamKind]):
     """Everything to send for one interval.
 
     ``cluster`` to ``exceptions`` are the state at ``status.at``; the rest are the rows that changed
-    since the last snapshot. A ``Snapshot[RawEvent, RawFailure]`` is unfiltered and stays in the
-    process. ``daskscope.privacy`` makes a ``Snapshot[protocol.Event, protocol.Failure]`` of it,
-    which may be sent.
+    since the last snapshot. An ``Observed`` is unfiltered and stays in the process.
+    ``daskscope.privacy`` makes a ``Cleared`` of it, which may be sent.
     """
 
     phase: protocol.Phase
@@ -52,10 +53,11 @@ class Snapshot(Generic[EventKind, FailureKind]):
     activities: tuple[protocol.Activity, ...] = ()
     shutdowns: tuple[protocol.Shutdown, ...] = ()
     profiles: tuple[protocol.Profile, ...] = ()
+    task_streams: tuple[StreamKind, ...] = ()
 
 
 #: Unfiltered: must not leave the process.
-Observed = Snapshot[RawEvent, RawFailure]
+Observed = Snapshot[RawEvent, RawFailure, RawStream]
 
 # Approximate bytes of a snapshot without rows, of a row, and of an entry of a mapping in a row.
 _SNAPSHOT = 20_000
@@ -100,6 +102,8 @@ def weight(snapshot: Observed) -> int:
         entries += len(computation.spans) + len(computation.frames or ())
     for traced in snapshot.traced.values():
         entries += 2 + 2 * len(traced.samples)
+    for stream in snapshot.task_streams:
+        entries += stream.noted()
     for profile in snapshot.profiles:
         entries += 3 * len(profile.lines) + len(profile.parent)
     return _SNAPSHOT + _ROW * rows + _ROW // 4 * small + _ENTRY * entries + texts

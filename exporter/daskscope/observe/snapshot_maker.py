@@ -19,6 +19,7 @@ from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.observe.tasks.code import CodeOfGraphs
 from daskscope.observe.tasks.computations import Computations
 from daskscope.observe.tasks.prefixes import Prefixes
+from daskscope.observe.tasks.stream import Stream
 from daskscope.observe.workers.activities import Activities
 from daskscope.observe.workers.losses import Losses
 from daskscope.observe.workers.metrics import WorkerMetrics
@@ -35,7 +36,10 @@ FAILURES_PER_ROW = 2
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Everything that a snapshot contains. ``profiles`` is None if the settings forbid it."""
+    """Everything that a snapshot contains.
+
+    ``profiles`` and ``stream`` are None if the settings forbid them.
+    """
 
     computations: Computations
     prefixes: Prefixes
@@ -49,6 +53,7 @@ class Counters:
     code: CodeOfGraphs
     logs: Logs
     profiles: Profiles | None
+    stream: Stream | None
 
 
 class SnapshotMaker:
@@ -187,6 +192,7 @@ class SnapshotMaker:
 
     def _with_rows(self, state: Observed, most: int, *, any_row: bool) -> Observed:
         counters, profiles = self._counters, self._counters.profiles
+        stream = counters.stream
         computations, task_groups, traced = counters.computations.changed(most, any_row=any_row)
         left = most - len(task_groups)
         return replace(
@@ -200,4 +206,5 @@ class SnapshotMaker:
             code=guarded(self._drops, (), counters.code.take),
             logs=guarded(self._drops, (), counters.logs.take),
             profiles=() if profiles is None else guarded(self._drops, (), profiles.take),
+            task_streams=() if stream is None else guarded(self._drops, (), stream.take),
         )

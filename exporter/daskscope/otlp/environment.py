@@ -128,8 +128,9 @@ class OTLPEnvironment:
             settings,
             logs_transmit=settings.logs_transmit and self.goes_somewhere("logs"),
             traces_transmit=settings.traces_transmit and self.goes_somewhere("traces"),
-            # The profile is sent to the service only.
+            # Profile and task stream are sent to the service only.
             profile_transmit=settings.profile_transmit and not settings.otlp_only,
+            stream_transmit=settings.stream_transmit and not settings.otlp_only,
         )
 
     def problem(self) -> str | None:

@@ -27,6 +27,7 @@ from daskscope_service.queries.events import list_events, list_shutdowns, list_w
 from daskscope_service.queries.failures import SORTS, list_exceptions, one_exception
 from daskscope_service.queries.findings import explain_cluster, explain_computation
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
+from daskscope_service.queries.task_streams import list_task_streams
 from daskscope_service.services import services
 from daskscope_service.telemetry.store import Unavailable, rate
 from daskscope_service.web.operation import answers
@@ -231,6 +232,20 @@ def profile(cluster_id: str, profile_id: str) -> Item:
     """Answer with one profile: a tree in columns, see ``daskscope.protocol.Profile``."""
     with reading() as scope:
         return one_profile(scope, cluster_id, profile_id)
+
+
+@blueprint.get("/clusters/<cluster_id>/stream")
+@require("read")
+@answers(types.Page[types.TaskStream], *OF_CLUSTER)
+def task_stream(cluster_id: str) -> Item:
+    """Answer with the runs of a cluster's tasks, interval by interval, the newest first.
+
+    A page may have fewer intervals than asked for, if they have many runs, and still a ``next``.
+    """
+    which = selection(cluster=cluster_id)
+    with reading() as scope:
+        one_cluster(scope, cluster_id)
+        return page_answer(list_task_streams(scope, which))
 
 
 @blueprint.get("/usage")

@@ -490,6 +490,14 @@ profile = Table(
     Index("profile_by_user", "workspace", "user", "started_at", "id"),
 )
 
+task_stream = Table(
+    "task_stream",
+    metadata,
+    *_of_a_beat(),
+    *columns_of(protocol.TaskStream),
+    Index("task_stream_by_cluster", "workspace", "cluster", "started_at", "id"),
+)
+
 shutdown = Table(
     "shutdown",
     metadata,

@@ -13,7 +13,8 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from functools import cache
-from operator import attrgetter
+from itertools import accumulate
+from operator import add, attrgetter
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -180,7 +181,39 @@ def _misfit_of_profile(profile: protocol.Profile) -> tuple[str, str] | None:
     return None
 
 
+def _misfit_of_stream(stream: protocol.TaskStream) -> tuple[str, str] | None:
+    try:
+        columns = protocol.unpack_columns(stream.columns)
+    except ValueError as error:
+        return "columns", str(error)
+    if not columns[0] or min(map(min, columns)) < 0:
+        return "columns", "they are empty, or hold a number below 0"
+    worker, prefix, outcome, start, length, count, *amounts = columns
+    for column, names in (
+        (worker, stream.workers),
+        (prefix, stream.prefixes),
+        (outcome, protocol.STREAM_OUTCOMES),
+    ):
+        if max(column) >= len(names):
+            return "columns", "they refer to a worker, a prefix or an outcome that is not there"
+    if max(map(max, amounts)) * protocol.STREAM_UNIT > protocol.MAX_AMOUNT:
+        return "columns", "they hold more seconds than can be"
+    ends = map(add, accumulate(start), length)
+    spans = stream.stopped_at - stream.started_at
+    if max(ends) * protocol.STREAM_UNIT > spans + _ROUNDED:
+        return "columns", "a run ends after stopped_at"
+    if min(count) < 1 or sum(count) != stream.runs:
+        return "runs", "it is not the sum of the counts"
+    if sum(one for one in count if one > 1) != stream.merged:
+        return "merged", "it is not the sum of the counts of what is merged"
+    return None
+
+
+#: What times of a task stream may differ by, as they are rounded to floats.
+_ROUNDED = 0.001
+
 _MISFITS: dict[str, Callable[[Any], tuple[str, str] | None]] = {
     "code": _misfit_of_code,
     "profiles": _misfit_of_profile,
+    "task_streams": _misfit_of_stream,
 }

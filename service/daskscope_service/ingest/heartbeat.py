@@ -345,6 +345,7 @@ TABLES = {
     "events": schema.event,
     "activities": schema.activity,
     "profiles": schema.profile,
+    "task_streams": schema.task_stream,
     "shutdowns": schema.shutdown,
     "code": schema.code,
 }

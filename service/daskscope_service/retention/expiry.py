@@ -58,6 +58,9 @@ def remove_old_data(
         yield from _old(engine, workspace, schema.event, "at", before["events"], pace)
     if "profiles" in before:
         yield from _old(engine, workspace, schema.profile, "started_at", before["profiles"], pace)
+        yield from _by_cluster(
+            engine, workspace, schema.task_stream, "started_at", before["profiles"], pace
+        )
     for kind, table, at in (
         ("spans", schema.span, "started_at"),
         ("logs", schema.log_record, "at"),

@@ -148,7 +148,10 @@ def _chosen(kind: str) -> list[tuple[Table, Select[Any]]]:
         case "events":
             return [old(schema.event, "at")]
         case "profiles":
-            return [old(schema.profile, "started_at")]
+            return [
+                old(schema.profile, "started_at"),
+                of_old_clusters(schema.task_stream, "started_at"),
+            ]
         case "logs":
             return [old(schema.log_record, "at")]
         case "spans":

@@ -34,7 +34,7 @@ KINDS = (
     RetainedKind("computations", 180, "computations and their task groups, since they ended"),
     RetainedKind("failures", 180, "exceptions and lost workers"),
     RetainedKind("events", 90, "events of Dask"),
-    RetainedKind("profiles", 30, "profiles"),
+    RetainedKind("profiles", 30, "profiles and task streams"),
     RetainedKind("spans", 30, "spans of traces"),
     RetainedKind("logs", 30, "log records"),
     RetainedKind("series-full", 7, "time series in full resolution; then one point per 5 minutes"),

@@ -1,7 +1,7 @@
 """Stores the opt-outs of clients whose settings are not in force.
 
 A client's opt-out applies to its own computations. It applies to all data whose client is not
-known, such as the workers' profile.
+known, such as the workers' profile or the task stream.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ REFUSABLE = (
     "code_transmit",
     "exceptions_transmit",
     "profile_transmit",
+    "stream_transmit",
     "logs_transmit",
     "traces_transmit",
 )
@@ -78,9 +79,10 @@ class OptOuts:
         return switch in self._of_forgotten or switch in self._of_clients.get(client, ())
 
     def in_force(self, settings: Settings) -> Settings:
-        """Return ``settings`` with profile and logs off if any client refuses them."""
+        """Return ``settings`` with profile, task stream and logs off if any client refuses them."""
         return replace(
             settings,
             profile_transmit=settings.profile_transmit and not self.by_any("profile_transmit"),
+            stream_transmit=settings.stream_transmit and not self.by_any("stream_transmit"),
             logs_transmit=settings.logs_transmit and not self.by_any("logs_transmit"),
         )

@@ -200,7 +200,7 @@ class Computations:
         else:
             totals = self._totals_of(task.key)
             totals.retried += 1
-            totals.ran(details.get("startstops"), finished=False)
+            totals.ran(details.get("startstops"), details.get("worker"), "retried")
 
     def waited(self, computations: Iterable[Computation]) -> None:
         """Send ``computations`` once more: their time without a suitable worker has changed."""
@@ -412,14 +412,14 @@ class Computations:
             if known is not None:
                 self._naming.prefix(known)
         elif run is not None:
-            _, _, nbytes, _, startstops = run
+            _, worker, nbytes, _, startstops = run
             totals = self._totals_of(key)
-            totals.ran(startstops, finished=True)
+            totals.ran(startstops, worker, "finished")
             totals.completed += 1
             totals.output_bytes += nbytes or 0
         elif end is not None and finish == "erred":
             _, details = end
             totals = self._totals_of(key)
-            totals.ran(details.get("startstops"), finished=False)
+            totals.ran(details.get("startstops"), details.get("worker"), "erred")
             if details.get("cause") == key:
                 totals.erred += 1

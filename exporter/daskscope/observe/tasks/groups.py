@@ -127,7 +127,7 @@ class Group:
             if kind not in types:
                 kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
             types[kind] = types.get(kind, 0) + 1
-        computed = self._ran(startstops, totals)
+        computed = self._ran(startstops, worker, "finished", totals)
         if computed is None:
             return
         _, start, stop = computed
@@ -172,19 +172,25 @@ class Group:
         self.retried += 1
 
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
-        computed = self._ran(details.get("startstops"), totals)
+        worker = details.get("worker") or ""
+        computed = self._ran(details.get("startstops"), worker, outcome, totals)
         if self.samples is not None:
             # A task whose workers died has no start and stop times.
             now = time()
             _, start, stop = computed or ("", now, now)
-            worker, exception = details.get("worker") or "", type_of_failed(details)
+            exception = type_of_failed(details)
             self.samples.failed(TaskSample(start, stop, worker, outcome, exception))
 
-    def _ran(self, startstops: StartStops, totals: PrefixTotals) -> Action | None:
+    def _ran(
+        self, startstops: StartStops, worker: str | None, outcome: Outcome, totals: PrefixTotals
+    ) -> Action | None:
         """Count the actions of one run. Return its "compute" action, if it has one."""
         seconds, of_prefix = self.seconds, totals.seconds
         computed = None
-        for action in actions_of(startstops):
+        actions = actions_of(startstops)
+        if totals.stream is not None:
+            totals.stream.ran(worker, totals.name, actions, outcome)
+        for action in actions:
             name, start, stop = action
             took = stop - start
             seconds[name] = seconds.get(name, 0.0) + took

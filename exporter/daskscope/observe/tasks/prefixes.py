@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from daskscope.names import DURATION_BOUNDS
 from daskscope.observe.naming import Naming
-from daskscope.observe.tasks.runs import StartStops, actions_of
+from daskscope.observe.tasks.runs import Outcome, StartStops, actions_of
+from daskscope.observe.tasks.stream import Stream
 
 #: Pairs of a prefix and a worker that are remembered, each some 100 bytes. Beyond it no run counts
 #: as the first.
@@ -42,7 +43,10 @@ class FirstRuns:
 
 
 class PrefixTotals:
-    """The totals of the tasks of one prefix. All prefixes share ``first_runs``."""
+    """The totals of the tasks of one prefix. All prefixes share ``first_runs`` and ``stream``.
+
+    ``name`` is the name that is sent; ``stream`` is None if the task stream is not sent.
+    """
 
     __slots__ = (
         "completed",
@@ -51,13 +55,17 @@ class PrefixTotals:
         "durations",
         "erred",
         "first_runs",
+        "name",
         "output_bytes",
         "retried",
         "seconds",
+        "stream",
     )
 
-    def __init__(self, first_runs: FirstRuns) -> None:
+    def __init__(self, name: str, first_runs: FirstRuns, stream: Stream | None) -> None:
+        self.name = name
         self.first_runs = first_runs
+        self.stream = stream
         self.completed = 0
         self.erred = 0
         self.retried = 0
@@ -69,15 +77,18 @@ class PrefixTotals:
         # Of all runs.
         self.compute_seconds = 0.0
 
-    def ran(self, startstops: StartStops, *, finished: bool) -> None:
+    def ran(self, startstops: StartStops, worker: str | None, outcome: Outcome) -> None:
         """Add the actions of one run of a task."""
         seconds = self.seconds
-        for name, start, stop in actions_of(startstops):
+        actions = actions_of(startstops)
+        if self.stream is not None:
+            self.stream.ran(worker, self.name, actions, outcome)
+        for name, start, stop in actions:
             took = stop - start
             seconds[name] = seconds.get(name, 0.0) + took
             if name == "compute":
                 self.compute_seconds += took
-                if finished:
+                if outcome == "finished":
                     self.duration_seconds += took
                     self.durations[bisect_left(DURATION_BOUNDS, took)] += 1
 
@@ -102,8 +113,9 @@ class PrefixRow:
 class Prefixes:
     """Totals of all prefixes that ``naming`` counts separately."""
 
-    def __init__(self, naming: Naming) -> None:
+    def __init__(self, naming: Naming, stream: Stream | None) -> None:
         self._naming = naming
+        self._stream = stream
         self._totals: dict[str, PrefixTotals] = {}
         self._first_runs = FirstRuns()
 
@@ -112,7 +124,8 @@ class Prefixes:
         totals = self._totals.get(name)
         if totals is None:
             # Another thread may do the same at this moment.
-            totals = self._totals.setdefault(name, PrefixTotals(self._first_runs))
+            totals = PrefixTotals(name, self._first_runs, self._stream)
+            totals = self._totals.setdefault(name, totals)
         return totals
 
     def worker_removed(self, address: str) -> None:
