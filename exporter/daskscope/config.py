@@ -1,4 +1,7 @@
-"""Reads the settings from Dask's configuration into one immutable, checked value."""
+"""Reads the settings from Dask's configuration into one immutable, checked value.
+
+Over 400 lines: what a setting may be is checked beside its field, setting by setting.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Run(NamedTuple):
     outcome: str
     start: int
     stop: int
-    count: int
+    number: int
     seconds: float
     longest: float
     transfer: float
@@ -192,13 +192,13 @@ def test_totals_of_merged_runs_are_those_of_dasks_own_record(
 
     rows = rows_of(recorder)
     runs = [run for row in rows for run in runs_of(row)]
-    assert sum(row.merged for row in rows) == sum(run.count for run in runs if run.count > 1) > 50
+    assert sum(row.merged for row in rows) == sum(run.number for run in runs if run.number > 1) > 50
     # Merged last: workers, where the others do not do.
     assert {run.worker for run in runs} <= {run.worker for run in expected} | {""}
     for outcome in ("finished", "erred"):
         theirs = [run for run in expected if run.outcome == outcome]
         mine = [run for run in runs if run.outcome == outcome]
-        assert sum(run.count for run in mine) == len(theirs)
+        assert sum(run.number for run in mine) == len(theirs)
         assert sum(run.seconds for run in mine) == pytest.approx(
             sum(run.seconds for run in theirs), abs=len(mine) * 2 * ROUNDED
         )
@@ -252,7 +252,7 @@ def test_however_many_runs_there_are_the_row_is_bounded_and_adds_up(
     found = runs_of(row)
     assert len(row.columns) < 60_000
     assert len(found) <= module.MAX_WHOLE
-    assert row.runs == runs == sum(run.count for run in found)
+    assert row.runs == runs == sum(run.number for run in found)
     assert sum(run.seconds for run in found) == pytest.approx(sum(took), abs=len(found) * ROUNDED)
     assert max(run.longest for run in found) == pytest.approx(max(took), abs=STREAM_UNIT)
     assert bool(row.merged) == (runs > module.MAX_WHOLE)
@@ -264,9 +264,9 @@ def test_failed_and_slowest_runs_are_sent_one_by_one() -> None:
     stream, took = make_stream(9_000, failed=50)
     [raw] = stream.take()
     found = runs_of(raw.row())
-    assert sum(run.outcome == "erred" and run.count == 1 for run in found) == 50
+    assert sum(run.outcome == "erred" and run.number == 1 for run in found) == 50
     slowest = sorted(took)[-module.MAX_SLOWEST :]
-    alone = sorted(run.seconds for run in found if run.count == 1 and run.outcome == "finished")
+    alone = sorted(run.seconds for run in found if run.number == 1 and run.outcome == "finished")
     assert alone[-module.MAX_SLOWEST :] == pytest.approx(slowest, abs=2 * STREAM_UNIT)
 
 

@@ -71,6 +71,7 @@ def full_beat_of(user: str, cluster: str, mark: str) -> Heartbeat:
             replace(p, lines=tuple(replace(line, function=mark) for line in p.lines))
             for p in beat.profiles
         ),
+        task_streams=tuple(replace(s, prefixes=(mark, mark)) for s in beat.task_streams),
         shutdowns=tuple(replace(s, detail=mark) for s in beat.shutdowns),
         events=tuple(replace(e, message=json.dumps(mark)) for e in beat.events),
         code=(code,),

@@ -124,6 +124,7 @@ def test_each_kind_goes_when_its_days_are_over_and_not_before(engine: Engine) ->
         "span": [31.1],
         "log_record": [31.1],
         "profile": [31.1],
+        "task_stream": [31.1],
         "event": [91.1],
         "computation": [181.1],
         "code": [181.1],
