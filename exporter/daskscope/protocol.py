@@ -21,6 +21,7 @@ import binascii
 import dataclasses
 import hashlib
 import json
+import sys
 import typing
 import zlib
 from array import array
