@@ -744,7 +744,7 @@ class Heartbeat:
     code: Annotated[tuple[Code, ...], Entries(MAX_ROWS)] = ()
     activities: Annotated[tuple[Activity, ...], Entries(MAX_ROWS)] = ()
     profiles: Annotated[tuple[Profile, ...], Entries(MAX_ROWS)] = ()
-    task_streams: Annotated[tuple[TaskStream, ...], Entries(MAX_ROWS)] = ()
+    task_streams: Annotated[tuple[TaskStream, ...], Entries(MAX_ENTRIES)] = ()
     shutdowns: Annotated[tuple[Shutdown, ...], Entries(MAX_ROWS)] = ()
     drops: Counts = dataclasses.field(default_factory=dict)
 

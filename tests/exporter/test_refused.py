@@ -42,6 +42,10 @@ LOG = "planted-in-a-log-line"
 TAG = "planted-in-a-tag"
 CURRENCY = "XTS"
 TRACE = "decade0facade0decade0facade0feed"
+#: Whatever is sent of the task stream.
+STREAM = '"task_streams":[{'
+#: All of these.
+REFUSABLE = {CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY, STREAM}
 
 #: What no switch refuses: users write it to be told.
 ANNOTATION = "planted-in-an-annotation"
@@ -379,7 +383,8 @@ def test_with_everything_on_keys_arguments_results_and_secrets_never_leave(
     assert left.found(NEVER) == []
     # What is not refused is there, each way that it goes: else the tests below would hold for
     # nothing.
-    told = [CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, TRACE, TAG, CURRENCY, ANNOTATION, SPAN]
+    told = [CODE, TEXT, REPR, SOURCE, PROFILE, STREAM, EVENT, TRACE, TAG, CURRENCY]
+    told += [ANNOTATION, SPAN]
     assert left.lacks([*told, LOG], "/api/v1/heartbeats") == []
     assert [marker for marker in told if marker not in left.spool] == []
     operations = ['"prefix":"block"', '"prefix":"block_of_bag"']
@@ -397,6 +402,7 @@ NOTHING = {
     "computation__code__transmit": False,
     "computation__exceptions__transmit": False,
     "profile__transmit": False,
+    "stream__transmit": False,
     "logs__transmit": False,
     "traces__transmit": False,
     "events__allow": [],
@@ -410,23 +416,32 @@ NOTHING = {
     [
         ({"computation__code__transmit": False}, {CODE, SOURCE, PROFILE}),
         ({"computation__exceptions__transmit": False}, {TEXT, REPR, SOURCE}),
-        ({"logs__transmit": False, "prices": {}}, {LOG, CURRENCY}),
+        (
+            {"logs__transmit": False, "prices": {}, "stream__transmit": False},
+            {LOG, CURRENCY, STREAM},
+        ),
         ({"logs__level": "ERROR", "profile__transmit": False}, {LOG, PROFILE}),
         (
             {"events__allow": ["worker-fail-hard"], "traces__transmit": False, "tags": {}},
             {EVENT, TRACE, TAG},
         ),
-        (NOTHING, {CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY}),
+        (NOTHING, REFUSABLE),
     ],
-    ids=["code", "exceptions", "logs", "log level and profile", "events and traces", "all"],
+    ids=[
+        "code",
+        "exceptions",
+        "logs and stream",
+        "log level and profile",
+        "events and traces",
+        "all",
+    ],
 )
 def test_what_a_switch_refuses_is_in_no_byte(
     everything_that_left: Callable[..., Left], refused: dict[str, Any], absent: set[str]
 ) -> None:
     left = everything_that_left(**refused)
     assert left.found((*absent, *NEVER)) == []
-    rest = {CODE, TEXT, REPR, SOURCE, PROFILE, EVENT, LOG, TRACE, TAG, CURRENCY, ANNOTATION, SPAN}
-    assert left.lacks(rest - absent) == []
+    assert left.lacks({*REFUSABLE, ANNOTATION, SPAN} - absent) == []
     traced = refused.get("traces__transmit", True)
     assert ("/v1/traces" in left.by_path) == traced
 

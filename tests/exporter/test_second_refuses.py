@@ -121,14 +121,17 @@ def test_profile_and_logs_are_nobodys_once_one_client_refuses_them(
 ) -> None:
     register(profile__interval="500ms")
     wait_for_worker_logs(client)
-    refuse(second, recorder, profile__transmit=False, logs__transmit=False)
+    refuse(
+        *(second, recorder), profile__transmit=False, stream__transmit=False, logs__transmit=False
+    )
     client.submit(log, LOGGED, pure=False).result()
     client.submit(spin, 3, pure=False).result()
     explanation = daskscope.explain(client)
     assert not explanation["profile.transmit"].on
+    assert not explanation["stream.transmit"].on
     assert not explanation["logs.transmit"].on
     close_plugin(client)
-    assert not [beat for beat in recorder.beats if beat.profiles]
+    assert not [beat for beat in recorder.beats if beat.profiles or beat.task_streams]
     assert LOGGED.encode() not in recorder.bytes
     in_force = recorder.beats[-1].cluster.settings
     assert (in_force["profile.transmit"], in_force["logs.transmit"]) == ("false", "false")

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
-from sqlalchemy import func, make_url, select, update
+from sqlalchemy import func, make_url, or_, select, update
 
 from daskscope import names
 from daskscope.protocol import CodeFrame, Heartbeat
@@ -151,12 +151,13 @@ def plant(service: ServiceProcess, workspace: str = "default") -> None:
         )
         assert post_beat(service.url, token, beat).ok
         send_otlp(service, token, "shared", f"c-{user}", mark)
-    # The service adds findings by itself, and then no more.
-    wait_until(lambda: not _to_be_judged(service), what="the findings")
+    # The service adds findings and jobs by itself, and then no more.
+    wait_until(lambda: not _due(service), what="the findings and the jobs")
 
 
-def _to_be_judged(service: ServiceProcess) -> int:
-    due = select(func.count()).where(schema.computation.c.judge_at <= time.time())
+def _due(service: ServiceProcess) -> int:
+    now, run = time.time(), schema.computation.c
+    due = select(func.count()).where(or_(run.judge_at <= now, run.job_due_at <= now))
     with service.engine.connect() as connection:
         return connection.execute(due).scalar_one()
 

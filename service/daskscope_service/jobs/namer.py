@@ -100,7 +100,8 @@ class Namer:
         self._engine = engine
         self._silent_after = silent_after
         self._lease = Lease(engine, WORK)
-        self._insert = Upsert(engine, job)
+        # A job that is there is locked, so that it is not deleted as one without runs meanwhile.
+        self._insert = Upsert(engine, job, replace=("due_at",))
         with engine.connect() as connection:
             self._keyed = hasher(connection)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,9 @@ from daskscope_service.retention.throttle import Removed, Throttle
 _SERIES_AT_ONCE = 500
 
 _EVER = 2**62
+
+#: When a job of which runs were removed is to be summed up again: before all others.
+_RUNS_REMOVED = 0.0
 
 _POINTS = (schema.point, schema.recent_point)
 
@@ -175,10 +178,12 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         for workspace, some in days.items():
             usage_sums.forget(connection, workspace, min(some), max(some))
     _delete(connection, list(table.primary_key), keys)
+    if table is schema.computation:
+        _delete_empty_jobs(connection, {workspace for workspace, *_ in keys})
 
 
 def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
-    """Mark the jobs of these computations to be summed up again, which removes empty jobs."""
+    """Mark the jobs of these computations to be summed up again."""
     if not keys:
         return
     names = ("of_workspace", "of_cluster", "of_id")
@@ -190,9 +195,18 @@ def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
     connection.execute(
         update(schema.job)
         .where(schema.job.c.workspace == bindparam("of_workspace"), schema.job.c.id == of_it)
-        .values(due_at=0.0),
+        .values(due_at=_RUNS_REMOVED),
         [dict(zip(names, key, strict=True)) for key in keys],
     )
+
+
+def _delete_empty_jobs(connection: Connection, workspaces: Iterable[str]) -> None:
+    """Delete the jobs whose last run was removed: users gave them their names."""
+    job, run = schema.job, schema.computation
+    has_runs = exists().where(run.c.workspace == job.c.workspace, run.c.job == job.c.id)
+    for workspace in workspaces:
+        empty = (job.c.workspace == workspace, job.c.due_at == _RUNS_REMOVED, ~has_runs)
+        connection.execute(delete(job).where(*empty))
 
 
 def _delete(

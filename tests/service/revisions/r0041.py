@@ -1,11 +1,11 @@
-"""Rows of revision 0040."""
+"""Rows of revision 0041."""
 
 from __future__ import annotations
 
-from daskscope.protocol import pack_columns
 from tests.service.revisions import r0040
 
-_COLUMNS = pack_columns([[0], [0], [0], [0], [5_000], [1], [0], [0], [0], [0]])
+#: One run of half a second.
+_COLUMNS = "eJxjYGBgYGYEEgwdwowAAe8AoQ=="
 
 ROWS = r0040.ROWS | {
     "task_stream": [

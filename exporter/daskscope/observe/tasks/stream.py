@@ -90,7 +90,7 @@ class _Merged:
                 as_slow -= 1
                 whole += run
                 continue
-            # As _key_of: a call for each run would take as long as all else here.
+            # As in _put: a call for each run would take as long as all else here.
             key = (worker, prefix, outcome, start // slots)
             entry = entries.get(key) if self._level < len(_SLOTS) else None
             if entry is None:
