@@ -156,6 +156,8 @@ for exception in daskscope.list_exceptions(since="12 hours", limit=10):
 
 for event in daskscope.list_events(since=None):  # all that are stored
     print(event["at"], event["topic"], event["message"])
+
+runs = pd.DataFrame(daskscope.task_stream("Scheduler-1f0c"))  # each run of a task
 ```
 
 `since` is a duration (`"7 days"`, a timedelta) or a time (a datetime, `"2026-01-31 12:00"`). A time
@@ -186,6 +188,7 @@ daskscope list clusters --since "2 days"
 daskscope list computations --user ada
 daskscope list exceptions --since "12 hours" --json
 daskscope report Scheduler-1f0c > cluster.html
+daskscope trace Scheduler-1f0c > trace.json  # each run of a task: open it at https://ui.perfetto.dev
 ```
 
 ## By HTTP

@@ -291,6 +291,20 @@ def make_report(cluster_id: str, computation_id: str | None = None, *, code: boo
         return service.ask("GET", f"{path}/report", params=parameters).text
 
 
+def make_trace(cluster_id: str, since: Since = None, until: Since = None) -> str:
+    """Return a cluster's task stream as trace events, in JSON: a file to open in Perfetto.
+
+    It has the newest 100,000 runs, or merged runs: if there are more, ``otherData["more"]`` is
+    true. Raises as :func:`task_stream`.
+    """
+    _check_text("cluster_id", cluster_id)
+    moments = {"since": moment_of(since), "until": moment_of(until)}
+    parameters = {name: at.isoformat() for name, at in moments.items() if at is not None}
+    path = f"clusters/{quote(cluster_id, safe='')}/stream/trace"
+    with service_client() as service:
+        return service.ask("GET", path, params=parameters).text
+
+
 def _items(
     path: str, limit: int | None, *, since: Since, **filters: str | None
 ) -> list[dict[str, Any]]:

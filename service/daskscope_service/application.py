@@ -18,7 +18,7 @@ from daskscope_service.accounts.pages import account, activation, members, openi
 from daskscope_service.accounts.pages import audit as audit_page
 from daskscope_service.accounts.pages import tokens as tokens_page
 from daskscope_service.accounts.token_cache import TokenCache
-from daskscope_service.api import health, metrics, openapi, reads, traces
+from daskscope_service.api import health, metrics, openapi, reads, trace_events, traces
 from daskscope_service.costs import budget_api as budget
 from daskscope_service.costs import prices_api as prices
 from daskscope_service.costs import prices_page
@@ -136,6 +136,7 @@ PROGRAMS = (
         thresholds,
         jobs,
         traces,
+        trace_events,
         commands,
         policies,
         targets,

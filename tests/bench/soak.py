@@ -13,11 +13,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 from distributed import Client, wait
-from sqlalchemy import Column, func, select
+from sqlalchemy import Column, String, cast, func, select
 
 import daskscope
 from daskscope_service.db import schema
@@ -88,6 +90,7 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
         cluster_id = registration.cluster_id or ""
         stored, drops = _settled(service, cluster_id, done, tell)
         signals, signals_missed = _signals(ours, service, cluster_id)
+        streamed, stream_bytes = _stream(service, cluster_id)
     more = [one - without for one, without in zip(rss, control, strict=True)]
     tail = rss[back:]
     figures = [
@@ -107,6 +110,13 @@ def measure(tasks: int, tell: Tell) -> tuple[list[Figure], dict[str, Any]]:
             0,
         ),
         Figure.of_values("spans and log records not accounted for", [signals_missed], "", 0),
+        Figure.of_values("task stream, per million runs", [stream_bytes / streamed], "MB", 2.0),
+        Figure.of_values(
+            "task runs done, not in the task stream",
+            [abs(done.completed + done.erred - streamed)],
+            "",
+            0,
+        ),
     ]
     return figures, record(
         figures,
@@ -172,6 +182,17 @@ def _stored(service: ServiceProcess, cluster_id: str) -> tuple[Books, dict[str, 
         stored = Books(*(connection.execute(query).scalar() or 0 for query in sums))
         drops = connection.execute(select(row.c.drops).where(row.c.id == cluster_id)).scalar()
     return stored, dict(drops or {})
+
+
+def _stream(service: ServiceProcess, cluster_id: str) -> tuple[int, int]:
+    """Return how many runs the stored task stream has, and its bytes, without the index."""
+    row = schema.task_stream.c
+    texts = (row.columns, cast(row.workers, String), cast(row.prefixes, String), row.id)
+    size = reduce(add, map(func.length, texts))
+    query = select(func.sum(row.runs), func.sum(size)).where(row.cluster == cluster_id)
+    with service.engine.connect() as connection:
+        runs, stored = connection.execute(query).one()
+    return runs or 1, stored or 0
 
 
 def _signals(

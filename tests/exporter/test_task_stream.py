@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -182,10 +183,7 @@ def test_totals_of_merged_runs_are_those_of_dasks_own_record(
     tmp_path: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, most in (
-        *(("MAX_WHOLE", 8), ("MAX_FAILED", 1), ("MAX_SLOWEST", 2), ("MAX_MERGED", 6)),
-        ("MAX_NOTED", 30),
-    ):
+    for name, most in (("MAX_ENTRIES", 12), ("AT_FIRST", 0), ("MIN_ENTRIES", 8), ("MAX_NOTED", 30)):
         monkeypatch.setattr(module, name, most)
     register()
     expected = as_sent(observed(client, cluster, recorder, str(tmp_path)))
@@ -251,11 +249,11 @@ def test_however_many_runs_there_are_the_row_is_bounded_and_adds_up(
     row = raw.row()
     found = runs_of(row)
     assert len(row.columns) < 60_000
-    assert len(found) <= module.MAX_WHOLE
+    assert len(found) <= module.MAX_ENTRIES
     assert row.runs == runs == sum(run.number for run in found)
     assert sum(run.seconds for run in found) == pytest.approx(sum(took), abs=len(found) * ROUNDED)
     assert max(run.longest for run in found) == pytest.approx(max(took), abs=STREAM_UNIT)
-    assert bool(row.merged) == (runs > module.MAX_WHOLE)
+    assert bool(row.merged) == (runs > module.MAX_ENTRIES)
     assert raw.row() == row  # explain() makes it once more
     assert not stream.take()
 
@@ -265,23 +263,32 @@ def test_failed_and_slowest_runs_are_sent_one_by_one() -> None:
     [raw] = stream.take()
     found = runs_of(raw.row())
     assert sum(run.outcome == "erred" and run.number == 1 for run in found) == 50
-    slowest = sorted(took)[-module.MAX_SLOWEST :]
+    slowest = sorted(took)[-int(module.MAX_ENTRIES * module.SLOWEST) :]
     alone = sorted(run.seconds for run in found if run.number == 1 and run.outcome == "finished")
     assert alone[-module.MAX_SLOWEST :] == pytest.approx(slowest, abs=2 * STREAM_UNIT)
 
 
-def test_a_cluster_that_has_sent_much_sends_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_OF_CLUSTER", 1_000)
-    stream, _ = make_stream(3_000)
-    [first] = stream.take()
-    for number in range(3_000):
-        at = time.time() - 100 + number * 1e-3
-        stream.ran("tcp://w", "inc", [("compute", at, at)], "finished")
-    [second] = stream.take()
-    assert len(runs_of(first.row())) == 3_000
-    row = second.row()
-    assert len(runs_of(row)) <= module.MAX_WHOLE // module.FEWER
-    assert row.runs == 3_000
+@pytest.mark.parametrize("at_once", [1_000, 4_000, 20_000])
+def test_a_cluster_that_has_sent_much_sends_less(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AT_FIRST", 10_000)
+    runs, rng, entries = 100_000, random.Random(0), []
+    stream = Stream(Counter())
+    for number in range(runs):
+        stop = time.time() - 60 + number % at_once * 10 / at_once
+        action = ("compute", stop - rng.lognormvariate(-4, 1), stop)
+        worker, prefix = f"tcp://10.0.0.{rng.randrange(20)}:4000", f"step-{rng.randrange(8)}"
+        stream.ran(worker, prefix, [action], "finished")
+        if number % at_once == at_once - 1:
+            [raw] = stream.take()
+            row = raw.row()
+            assert row.runs == at_once
+            entries.append(len(runs_of(row)))
+    assert entries[0] == min(at_once, entries[0]) > 900
+    assert sum(entries) <= 10_000 + runs * module.PER_RUN
+    # And not much less than it may.
+    assert entries[-1] > at_once * module.PER_RUN / 2
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /clusters/<cluster_id>/computations/<computation_id>/report": SESSIONS,
     "GET /clusters/<cluster_id>/computations/<computation_id>/report.html": SESSIONS,
     "GET /api/v1/clusters/<cluster_id>/report": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/stream": SESSIONS | READERS,
+    "GET /api/v1/clusters/<cluster_id>/stream/trace": SESSIONS | READERS,
     "GET /api/v1/clusters/<cluster_id>/computations/<computation_id>/report": SESSIONS | READERS,
     "GET /exceptions": SESSIONS,
     "GET /findings": SESSIONS,

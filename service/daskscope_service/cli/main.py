@@ -29,6 +29,7 @@ from daskscope_service.cli.options import database, extra, settings_options
 from daskscope_service.cli.report import report
 from daskscope_service.cli.retention import retention_group
 from daskscope_service.cli.tokens import token_group
+from daskscope_service.cli.trace import trace
 from daskscope_service.cli.users import user_group
 from daskscope_service.cli.why import why
 from daskscope_service.settings import Settings
@@ -182,6 +183,7 @@ cli.add_command(why)
 cli.add_command(compare)
 cli.add_command(budget)
 cli.add_command(report)
+cli.add_command(trace)
 cli.add_command(audit)
 cli.add_command(retention_group)
 cli.add_command(findings_group)

@@ -23,11 +23,15 @@ from daskscope.protocol import STREAM_OUTCOMES, STREAM_UNIT
 
 #: Runs that are noted before they are merged, each some 100 bytes.
 MAX_NOTED = 10_000
-#: Runs of one interval that are sent one by one. Where there are more: the failed ones and the
-#: slowest of the others, so many each, and so many merged entries.
-MAX_WHOLE, MAX_FAILED, MAX_SLOWEST, MAX_MERGED = 4_000, 1_000, 1_000, 1_500
-#: Entries of a cluster that may be sent so, each some ten bytes; after them so many times fewer.
-MAX_OF_CLUSTER, FEWER = 4_000_000, 10
+#: The most entries of one interval, each some ten bytes: if it has no more runs, these are sent one
+#: by one.
+MAX_ENTRIES = 4_000
+#: Entries that a cluster may send at first, and then for each further run. So a million runs take
+#: some two megabytes, however fast they are. An interval may always have some.
+AT_FIRST, PER_RUN, MIN_ENTRIES = 100_000, 0.125, 40
+#: Where an interval has too many runs: the shares of its entries that are failed runs, the slowest
+#: of the others, and merged runs.
+FAILED, SLOWEST, MERGED = 0.25, 0.25, 0.375
 
 #: The seconds for which runs are merged; the next ones where that makes too many entries. After the
 #: last, those of all prefixes are merged, then those of all workers.
@@ -45,34 +49,38 @@ _Entry = list[Any]
 
 
 class _Merged:
-    """Runs that are sent one by one, and the others, merged: ``fewer`` times fewer than usual."""
+    """Runs that are sent one by one, and the others, merged: ``most`` entries in all.
 
-    def __init__(self, fewer: int) -> None:
-        self._fewer = fewer
+    ``runs`` is how many were added.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.runs = 0
         #: A flat list.
         self.whole: list[Any] = []
         self._entries: dict[Any, _Entry] = {}
         self._level = 0
 
     def copy(self) -> _Merged:
-        other = _Merged(self._fewer)
-        other.whole, other._level = self.whole.copy(), self._level
+        other = _Merged(self.most)
+        other.runs, other.whole, other._level = self.runs, self.whole.copy(), self._level
         other._entries = {key: entry.copy() for key, entry in self._entries.items()}
         return other
 
     def add(self, noted: list[Any]) -> None:
         """Add runs from a flat list."""
+        self.runs += len(noted) // _OF_RUN
         runs = self.whole + noted
-        fewer = self._fewer
-        if len(runs) // _OF_RUN + len(self._entries) <= MAX_WHOLE // fewer:
+        if len(runs) // _OF_RUN + len(self._entries) <= self.most:
             self.whole = runs
             return
         took = sorted(map(sub, runs[_STOPS], runs[_STARTS]))
-        slowest, failed = min(MAX_SLOWEST // fewer, len(took)), MAX_FAILED // fewer
+        failed, slowest, most = (int(self.most * part) for part in (FAILED, SLOWEST, MERGED))
         slow = took[-slowest]
         # As many may have taken just as long.
         as_slow = slowest - (len(took) - bisect_right(took, slow))
-        most, entries = MAX_MERGED // fewer, self._entries
+        entries = self._entries
         whole = self.whole = []
         slots = _SLOTS[min(self._level, len(_SLOTS) - 1)]
         for run in zip(*[iter(runs)] * _OF_RUN, strict=True):
@@ -202,8 +210,8 @@ class Stream:
     def __init__(self, drops: Counter[str]) -> None:
         self._drops = drops
         self._noted: list[Any] = []
-        self._sent = 0
-        self._merged = _Merged(1)
+        self._may_send = float(AT_FIRST)
+        self._merged = _Merged(MAX_ENTRIES)
         self._latest = time() + protocol.MAX_AHEAD / 2
 
     def ran(self, worker: str | None, prefix: str, actions: list[Action], outcome: Outcome) -> None:
@@ -239,11 +247,13 @@ class Stream:
         """Return the runs since the last call. On the event loop, in a moment."""
         noted, merged, now = self._noted, self._merged, time()
         self._latest = now + protocol.MAX_AHEAD / 2
-        if not noted and not merged.whole:
+        if not noted and not merged.runs:
             return ()
         self._noted = []
-        self._sent += min(len(noted) // _OF_RUN + len(merged.whole) // _OF_RUN, MAX_WHOLE)
-        self._merged = _Merged(1 if self._sent < MAX_OF_CLUSTER else FEWER)
+        runs = merged.runs + len(noted) // _OF_RUN
+        left = self._may_send + runs * PER_RUN - min(runs, merged.most)
+        self._may_send = min(max(left, 0.0), AT_FIRST)
+        self._merged = _Merged(min(max(int(self._may_send), MIN_ENTRIES), MAX_ENTRIES))
         return (RawStream(f"{now:.6f}", noted, merged),)
 
 
