@@ -840,7 +840,7 @@ def pack_columns(columns: Sequence[Sequence[int]]) -> str:
         data, mask = numbers.tobytes(), 0
         for place in range(_BYTES):
             plane = data[place::_BYTES]
-            if any(plane):
+            if plane.count(0) < len(plane):  # faster than any()
                 mask |= 1 << place
                 planes.append(plane)
         header.append(mask)

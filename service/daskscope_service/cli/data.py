@@ -97,8 +97,8 @@ def export(
     \b
     The tables:
       activity  cluster  code  command  computation  decision  event  failure  finding
-      log_record  mute  notice  profile  series  shutdown  span  task_group  usage
-      worker_loss
+      log_record  mute  notice  profile  series  shutdown  span  task_group
+      task_stream  usage  worker_loss
 
     "-" writes one table to standard output. The service may keep running. The files hold
     everything that clusters sent, including users' code; only their owner can read them.

@@ -165,7 +165,7 @@ class RawStream:
         # In columns, which takes half the time that it takes run by run.
         places = range(_OF_RUN)
         noted = [runs[at::_OF_RUN] + [entry[at] for entry in entries] for at in places]
-        begins, ends, transfers, disks = (list(map(_units, noted[at])) for at in (3, 4, 5, 6))
+        begins, ends, transfers, disks = (_units(noted[at]) for at in (3, 4, 5, 6))
         base = min(begins)
         order = sorted(range(len(begins)), key=begins.__getitem__)
         starts = [begin - base for begin in map(begins.__getitem__, order)]
@@ -175,7 +175,7 @@ class RawStream:
         one_by_one = len(begins) - len(entries)
         counts = [1] * one_by_one + [entry[7] for entry in entries]
         seconds, longest = (
-            [0] * one_by_one + [_units(entry[at]) if entry[7] > 1 else 0 for entry in entries]
+            [0] * one_by_one + _units([entry[at] if entry[7] > 1 else 0.0 for entry in entries])
             for at in (8, 9)
         )
         known = {outcome: STREAM_OUTCOMES.index(outcome) for outcome in outcomes}
@@ -257,5 +257,5 @@ class Stream:
         return (RawStream(f"{now:.6f}", noted, merged),)
 
 
-def _units(seconds: float) -> int:
-    return round(seconds / STREAM_UNIT)
+def _units(seconds: list[float]) -> list[int]:
+    return [round(one / STREAM_UNIT) if one else 0 for one in seconds]
