@@ -263,9 +263,10 @@ def test_failed_and_slowest_runs_are_sent_one_by_one() -> None:
     [raw] = stream.take()
     found = runs_of(raw.row())
     assert sum(run.outcome == "erred" and run.number == 1 for run in found) == 50
-    slowest = sorted(took)[-int(module.MAX_ENTRIES * module.SLOWEST) :]
+    number = int(module.MAX_ENTRIES * module.SLOWEST)
+    slowest = sorted(took)[-number:]
     alone = sorted(run.seconds for run in found if run.number == 1 and run.outcome == "finished")
-    assert alone[-module.MAX_SLOWEST :] == pytest.approx(slowest, abs=2 * STREAM_UNIT)
+    assert alone[-number:] == pytest.approx(slowest, abs=2 * STREAM_UNIT)
 
 
 @pytest.mark.parametrize("at_once", [1_000, 4_000, 20_000])
@@ -288,7 +289,7 @@ def test_a_cluster_that_has_sent_much_sends_less(
     assert entries[0] == min(at_once, entries[0]) > 900
     assert sum(entries) <= 10_000 + runs * module.PER_RUN
     # And not much less than it may.
-    assert entries[-1] > at_once * module.PER_RUN / 2
+    assert entries[-1] > at_once * module.PER_RUN / 3
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:
     gone_after(engine, NOW + 10_000 * DAY)
     left = {name for name, number in counts(engine).items() if number}
     gone = {"computation", "task_group", "finding", "failure", "worker_loss", "profile"}
-    gone |= {"span", "log_record"}
+    gone |= {"task_stream", "span", "log_record"}
     assert left == {table.name for table in TABLES} - gone - {"series"}  # and no code
 
 

@@ -31,7 +31,7 @@ MAX_ENTRIES = 4_000
 AT_FIRST, PER_RUN, MIN_ENTRIES = 100_000, 0.125, 40
 #: Where an interval has too many runs: the shares of its entries that are failed runs, the slowest
 #: of the others, and merged runs.
-FAILED, SLOWEST, MERGED = 0.25, 0.25, 0.375
+FAILED, SLOWEST, MERGED = 0.25, 0.25, 0.5
 
 #: The seconds for which runs are merged; the next ones where that makes too many entries. After the
 #: last, those of all prefixes are merged, then those of all workers.
