@@ -115,13 +115,14 @@ def test_fields_that_are_times_are_called_so_and_no_others(name: str) -> None:
         assert is_time == protocol.is_time(field), f"{name}.{field}"
 
 
-#: What the answers leave out of what clusters send: keys that stand in the address, and what a
-#: status is made of.
+#: What the answers leave out of what clusters send: keys that stand in the address, what a status
+#: is made of, and columns that they have unpacked.
 LEFT_OUT = {
     ("Cluster", "workspace"),
     ("TaskGroup", "computation"),
     ("Failure", "computation"),
     ("Cluster", "in_client"),
+    ("TaskStream", "columns"),
 }
 #: What is told of a computation, and not by its cluster alone.
 MORE_STATES = {("Computation", "status")}
