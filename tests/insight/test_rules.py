@@ -536,6 +536,24 @@ def test_results_that_are_computed_again_after_its_end_are_not_of_its_time() -> 
     assert first(replace(twice, run=idle)) != "waiting"
 
 
+def test_a_run_of_more_tasks_than_before_may_take_longer() -> None:
+    assert SLOWER.run is not None
+    known = SLOWER.slower
+    assert known is not None
+    tasks = SLOWER.run.tasks
+
+    def judged(tasks_before: int, *, by_shape: bool = False) -> str | None:
+        slower = replace(known, tasks_before=tasks_before, by_shape=by_shape)
+        return first(replace(SLOWER, slower=slower))
+
+    assert judged(tasks) == judged(tasks * 2) == "slower-than-before"
+    assert judged(tasks // 2) is None
+    # A few more tasks explain a little of it only.
+    assert judged(tasks * 10 // 11) == judged(tasks, by_shape=True) == "slower-than-before"
+    # What has no more in common than the names of its tasks may be other work.
+    assert judged(tasks * 2, by_shape=True) is judged(tasks // 2, by_shape=True) is None
+
+
 def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:
     assert UNRUNNABLE.run is not None
     run = replace(UNRUNNABLE.run, asks={"GPU=1": 1}, unrunnable_seconds=37.5)

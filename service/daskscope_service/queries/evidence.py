@@ -226,8 +226,8 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
     if row["job"] is None:
         return None
     table = schema.job
-    query = scope.select(table, table.c.change).where(table.c.id == row["job"])
-    last = scope.connection.execute(query).scalar()
+    query = scope.select(table, table.c.change, table.c.level).where(table.c.id == row["job"])
+    last, level = scope.connection.execute(query).one_or_none() or (None, None)
     changes = [] if last is None else [*last.get("earlier", ()), last]
     came = [one for one in changes if one.get("at", 0.0) <= row["started_at"]]
     if not came or came[-1]["after"] <= came[-1]["before"]:
@@ -241,12 +241,15 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
         )
     ).scalar()
     candidates: list[str] = []
+    tasks_before: int | None = None
     if before is not None:
         some = {(one.cluster, one.id): one for one in some_runs(
             scope, [first, (before, change["run_before"])]
         )}  # fmt: skip
         if len(some) == 2:
-            candidates = changes_in_words(some[before, change["run_before"]], some[first])
+            last_before = some[before, change["run_before"]]
+            tasks_before = last_before.tasks
+            candidates = changes_in_words(last_before, some[first])
     return Slower(
         before=change["before"],
         after=change["after"],
@@ -255,6 +258,8 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
         chance=change["chance"],
         run_before=change["run_before"],
         candidates=candidates,
+        tasks_before=tasks_before,
+        by_shape=level == "shape",
     )
 
 

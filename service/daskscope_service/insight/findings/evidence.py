@@ -326,8 +326,9 @@ class Slower:
 
     ``before`` and ``after`` are medians, in seconds, of ``runs_before`` and ``runs_after`` passed
     runs. ``chance`` is the probability of such a difference without a change, None if there are too
-    few runs to compute it. ``run_before`` is the id of the last passed run before the change;
-    ``candidates`` are what changed at the same time, in words.
+    few runs to compute it. ``run_before`` is the id of the last passed run before the change, and
+    ``tasks_before`` how many tasks it had, None if it is not stored any more; ``candidates`` are
+    what changed at the same time, in words. ``by_shape``: only the graphs of its runs are alike.
     """
 
     before: float
@@ -337,6 +338,8 @@ class Slower:
     chance: float | None
     run_before: str
     candidates: Sequence[str] = ()
+    tasks_before: int | None = None
+    by_shape: bool = False
 
 
 @dataclass(frozen=True, slots=True)

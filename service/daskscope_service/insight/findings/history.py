@@ -17,7 +17,10 @@ def slower_than_before(evidence: Evidence) -> Outcome:
 
     How it is found: the passed runs of the [job](jobs.md) changed at a point in time, by the rules
     there: nothing is said of fewer than five. Since then they take at least 10 % and a second
-    longer, as medians, and so did this run, which finished without a task run that erred.
+    longer, as medians, and so did this run, which finished without a task run that erred. A run of
+    more tasks than the last one before the change may take as much longer. If the runs have only
+    the shape of their graphs in common, nothing is said of one with a tenth more or fewer tasks: it
+    may be other work.
 
     What to do: compare a run with the last one before the change. Versions of packages and code
     that changed at the same time are named; nothing says that they are the cause.
@@ -28,11 +31,15 @@ def slower_than_before(evidence: Evidence) -> Outcome:
     run, slower, limits = evidence.run, evidence.slower, evidence.thresholds
     if run is None or slower is None or run.status != "finished" or run.erred:
         return None
-    least = max(limits["slower.share"] * slower.before, limits["slower.seconds"])
-    if min(slower.after, run.duration) - slower.before < least:
+    grown = run.tasks / slower.tasks_before if slower.tasks_before else 1.0
+    if slower.by_shape and not 0.9 <= grown <= 1.1:
+        return None
+    before = slower.before * max(grown, 1.0)
+    least = max(limits["slower.share"] * before, limits["slower.seconds"])
+    if min(slower.after, run.duration) - before < least:
         return None
     threads = evidence.threads
-    lost = run.duration - slower.before
+    lost = run.duration - before
     some = [*slower.candidates[:_MOST_CANDIDATES]]
     if left := len(slower.candidates) - len(some):
         some.append(f"{left} more")

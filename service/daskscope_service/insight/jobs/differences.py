@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daskscope_service.db.readable import Readable
-from daskscope_service.insight.wording import size
+from daskscope_service.insight.wording import number, plural, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,11 @@ def code_changed(before: Readable, after: Readable) -> bool:
 
 
 def changes_in_words(before: Readable, after: Readable) -> list[str]:
-    """Return in words how a run's versions and code differ from those of the run before."""
+    """Return in words how a run's tasks, versions and code differ from those of the run before."""
     found = [one.words for one in versions(before["on"], after["on"])]
+    one, other = before["tasks"], after["tasks"]
+    if one and not 0.9 <= other / one <= 1.1:
+        found.insert(0, f"{number(one)} → {plural(other, 'task')}")
     if code_changed(before, after):
         found.append("other code")
     return found
