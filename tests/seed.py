@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from tests.seed_asked import command, decision, notice, policy, target, usage
+from tests.seed_asked import budget, command, decision, notice, policy, target, usage
 from tests.seed_seen import features_profile, logs, logs_of_lost
 from tests.seed_series import series
 from tests.seed_spans import spans
@@ -195,6 +195,9 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     target(writer, "the team's channel", "slack://a/b/c", sent_at=-420.0)
     target(writer, "on call", "jsons://hooks.example.org/x", sent_at=-90_000.0,
                   failure="Failed to send JSON POST notification: error=503")  # fmt: skip
+    budget(writer, 250.0)
+    budget(writer, 40.0, user="jupyter-chidinma.okonkwo-adeyemi@analytics.example.org")
+    budget(writer, 1200.0, tag="team=recommendations")
     policy(writer, "nights", 1800, begins="20:00", ends="06:00", time_zone="Europe/Berlin")
     policy(
         writer, "forgotten notebooks", 14_400, "notice", users=["jupyter-*"], tags={"stage": "*"}

@@ -55,6 +55,17 @@ def target(
     )
 
 
+def budget(writer: SeedWriter, amount: float, **of: str) -> None:
+    writer.add(
+        schema.budget,
+        **{"user": "", "tag": ""} | of,
+        amount=amount,
+        currency="EUR",
+        changed_at=writer.now,
+        changed_by="tomas",
+    )
+
+
 def policy(
     writer: SeedWriter, name: str, after: float, action: str = "shutdown", **fields: Any
 ) -> None:

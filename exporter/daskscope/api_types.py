@@ -1047,12 +1047,16 @@ class BudgetForecast(TypedDict):
 
 
 class Budget(TypedDict):
-    """The budget for the clusters that start in one month (UTC); None without a budget.
+    """A budget for the clusters that start in one month (UTC); ``amount`` is None without a budget.
 
-    ``spent`` is the estimated cost of those that started in this month, ``sentence`` says how that
-    stands. ``forecast`` is None with too few days or clusters to continue.
+    It is for the clusters of ``user`` or for those with ``tag`` (``name=value``), or for all if
+    both are None. ``spent`` is the estimated cost of those that started in this month,
+    ``sentence`` says how that stands. ``forecast`` is None with too few days or clusters to
+    continue.
     """
 
+    user: str | None
+    tag: str | None
     amount: float | None
     currency: str | None
     spent: float | None

@@ -528,6 +528,10 @@ def test_a_page_adds_up_what_causes_cost_and_lists_them(reader: Reader, listed: 
     assert f"Tiny tasks : {RULES_BY_NAME['tiny-tasks'].meaning}" in overview
     found = overview.partition(f"{duration(lost['tiny-tasks'])} of threads lost, ")[2]
     assert re.match(r"[\d.]+ USD \(estimate at list prices\), found 1 ×", found)
+    most = max(lost, key=lost.__getitem__)
+    of_people = reader.page("/people").partition("What would save most")[2]
+    named = f"{most.replace('-', ' ').capitalize()} {duration(lost[most])} of threads lost, "
+    assert named in of_people
     assert "No finding matches" in reader.page("/findings?rule=spilling")
     rows = list(csv.DictReader(reader.html("/findings.csv?rule=tiny-tasks").splitlines()))
     assert [float(row["thread_seconds_lost"]) for row in rows] == [lost["tiny-tasks"]]

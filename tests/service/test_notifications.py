@@ -264,6 +264,9 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
     budget = {"amount": 60, "currency": "EUR"}
     assert budget.items() <= owner.put(f"{api}/budget", json=budget, timeout=30).json().items()
     assert budget.items() <= workspace.get("budget").items()
+    for part in ({"user": "ada"}, {"user": "li"}, {"tag": "team=imaging"}):
+        of_part = {"amount": 50, "currency": "EUR"} | part
+        assert owner.put(f"{api}/budget", json=of_part, timeout=30).ok
     add(workspace, owner, webhook.address)
     # A kernel that was restarted is no news; one that was at work is, or of a cluster of its own.
     silent = make_cluster(name="adhoc", in_client=True)
@@ -281,6 +284,7 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
     expected = (
         "adhoc of ada fell silent 10 min",
         "have cost 60.50 EUR, an estimate: more than the budget of 60.00 EUR.",
+        "have cost 60.50 EUR, an estimate: more than the budget of 50.00 EUR.",
         "Idle for 42 min; policy 'nights' gives notice after 30 min",
     )
     text = ""
@@ -293,7 +297,10 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
         return all(sentence in text for sentence in expected)
 
     wait_until(all_are_sent, what=lambda: webhook.told)
-    assert text.count("adhoc of ada fell silent") == text.count("have cost") == 1
+    assert text.count("adhoc of ada fell silent") == 1
+    # All clusters', and ada's: li and the team have spent nothing.
+    assert text.count("have cost") == 2
+    assert text.count("Clusters of ada that started in") == 1
     assert "notebook" not in text
 
 

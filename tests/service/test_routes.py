@@ -107,6 +107,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "POST /settings/policies/<policy_id>/remove": OWNERS - ADMINS,
     "GET /api/v1/targets": SESSIONS | READERS,
     "GET /api/v1/budget": SESSIONS | READERS,
+    "GET /api/v1/budgets": SESSIONS | READERS,
     "PUT /api/v1/budget": OWNERS,
     "POST /api/v1/targets": OWNERS,
     "POST /api/v1/targets/<target_id>/test": OWNERS,

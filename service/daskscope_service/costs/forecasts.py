@@ -1,11 +1,11 @@
-"""What the clusters of this month have cost, and when they will have cost more than the budget."""
+"""What the clusters of this month have cost, and when they will have cost more than a budget."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, func, or_
+from sqlalchemy import ColumnElement, Connection, func, or_
 
 from daskscope_service.costs.budgets import Budget
 from daskscope_service.costs.prices import prices_of
@@ -57,7 +57,7 @@ def month_of(now: float) -> datetime:
 def cost_of_month(
     connection: Connection, workspace: str, budget: Budget, now: float
 ) -> tuple[float, list[str]]:
-    """Return what the clusters that started in this month have cost, and the sources of prices."""
+    """Return what the budget's clusters of this month have cost, and the sources of prices."""
     amount, sources, _ = _cost_since(connection, workspace, budget, month_of(now).timestamp())
     return amount, sources
 
@@ -67,7 +67,8 @@ def spent(connection: Connection, workspace: str, budget: Budget, now: float) ->
     month = month_of(now)
     amount, sources = cost_of_month(connection, workspace, budget, now)
     lately, _, clusters = _cost_since(connection, workspace, budget, now - _DAYS * _DAY)
-    first = connection.execute(select_in(workspace, cluster, func.min(cluster.c.started_at)))
+    oldest = select_in(workspace, cluster, func.min(cluster.c.started_at))
+    first = connection.execute(oldest.where(*_clusters_of(budget)))
     days = min((now - (first.scalar() or now)) / _DAY, float(_DAYS))
     forecast = None
     if days >= _LEAST_DAYS and clusters >= _LEAST_CLUSTERS:
@@ -84,7 +85,7 @@ def spent(connection: Connection, workspace: str, budget: Budget, now: float) ->
 def _cost_since(
     connection: Connection, workspace: str, budget: Budget, since: float
 ) -> tuple[float, list[str], int]:
-    """Return the cost, the sources of prices and the number of the clusters that started since.
+    """Return the cost, sources of prices and number of the budget's clusters that started since.
 
     Clusters whose prices are in another currency than the budget's are left out.
     """
@@ -96,7 +97,7 @@ def _cost_since(
     # Sum up separately the clusters that reported prices of their own, and the others.
     own = currency.is_not(None)
     query = select_in(workspace, cluster, own, func.sum(cost(prices)), func.count())
-    query = query.where(cluster.c.started_at >= since, wanted).group_by(own)
+    query = query.where(cluster.c.started_at >= since, wanted, *_clusters_of(budget)).group_by(own)
     rows = connection.execute(query).all()
     return (
         sum(amount or 0.0 for _, amount, _ in rows),
@@ -105,13 +106,31 @@ def _cost_since(
     )
 
 
+def _clusters_of(budget: Budget) -> list[ColumnElement[bool]]:
+    """Return the conditions for the clusters that ``budget`` is for."""
+    conditions = []
+    if budget.user:
+        conditions.append(cluster.c.user == budget.user)
+    if budget.tag:
+        name, _, value = budget.tag.partition("=")
+        conditions.append(cluster.c.tags[name].as_string() == value)
+    return conditions
+
+
+def subject(budget: Budget) -> str:
+    """Return whose clusters ``budget`` is for, to begin a sentence with."""
+    if budget.user:
+        return f"Clusters of {budget.user}"
+    return f"Clusters with {budget.tag}" if budget.tag else "Clusters"
+
+
 def in_words(budget: Budget, found: Spent) -> str:
-    """Return how a month stands against its budget, as a sentence or two."""
+    """Return how a month stands against a budget, as a sentence or two."""
     currency = budget.currency
     said = (
-        f"Clusters that started in {datetime.fromtimestamp(found.since, UTC):%B} have cost "
-        f"{money(found.amount, currency)} of the budget of {money(budget.amount, currency)}, an "
-        f"{estimate(found.sources)}."
+        f"{subject(budget)} that started in {datetime.fromtimestamp(found.since, UTC):%B} have "
+        f"cost {money(found.amount, currency)} of the budget of {money(budget.amount, currency)}, "
+        f"an {estimate(found.sources)}."
     )
     ahead = found.forecast
     if ahead is None:

@@ -14,7 +14,7 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.costs.budgets import budget_of
+from daskscope_service.costs.budgets import list_budgets
 from daskscope_service.costs.forecasts import in_words, spent
 from daskscope_service.costs.spending import (
     UsageSum,
@@ -28,6 +28,7 @@ from daskscope_service.costs.usage import list_usage
 from daskscope_service.db.scope import reading
 from daskscope_service.insight.views import UsageOfUser
 from daskscope_service.insight.wording import hours, money
+from daskscope_service.queries.causes import costliest_cause_of_users
 from daskscope_service.web.downloads import csv_answer
 from daskscope_service.web.parameters import one_of, refuse_unknown
 
@@ -93,10 +94,11 @@ def people() -> ResponseReturnValue:
         if not has_clusters(scope):
             return first_run()
         items = list_usage(scope, first, weeks, 7)
-        limit = budget_of(scope.connection, scope.workspace)
-        budget = None
-        if limit is not None:
-            budget = in_words(limit, spent(scope.connection, scope.workspace, limit, now))
+        causes = costliest_cause_of_users(scope, first * _DAY)
+        budgets = [
+            in_words(limit, spent(scope.connection, scope.workspace, limit, now))
+            for limit in list_budgets(scope.connection, scope.workspace)
+        ]
     each_week = by_period(items, weeks)
     whole = total(each_week)
     measures = _measures(whole)
@@ -127,7 +129,8 @@ def people() -> ResponseReturnValue:
         whole=whole,
         sums=[_text(measure, one) for one in reversed(each_week)],
         text_of=functools.partial(_text, measure),
-        budget=budget,
+        budgets=budgets,
+        causes=causes,
         prices=price_lists(items),
         shades=_SHADES,
     )

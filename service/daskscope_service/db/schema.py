@@ -420,7 +420,7 @@ finding = Table(
     # most.
     Index(
         "finding_that_costs",
-        *("workspace", "at", "rule", "seconds", "cost", "currency", "price_source"),
+        *("workspace", "at", "rule", "user", "seconds", "cost", "currency", "price_source"),
         sqlite_where=FINDING_COSTS,
         postgresql_where=FINDING_COSTS,
     ),
@@ -599,6 +599,9 @@ budget = Table(
     "budget",
     metadata,
     Column("workspace", String, primary_key=True),
+    # For the clusters of this user, or with this tag ("name=value"); both "": for all clusters.
+    Column("user", String, primary_key=True),
+    Column("tag", String, primary_key=True),
     Column("amount", Float, nullable=False),  # for the clusters that start in a month of UTC
     Column("currency", String, nullable=False),
     Column("changed_at", Float, nullable=False),

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, and_, not_
 
-from daskscope_service.costs.budgets import budget_of
-from daskscope_service.costs.forecasts import cost_of_month, month_of
+from daskscope_service.costs.budgets import list_budgets
+from daskscope_service.costs.forecasts import cost_of_month, month_of, subject
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import (
@@ -160,21 +160,24 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
 
 
 def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]:
-    limit = budget_of(connection, workspace)
-    if limit is None:
-        return []
     now = time.time()
-    amount, sources = cost_of_month(connection, workspace, limit, now)
-    if amount <= limit.amount:
-        return []
     month = month_of(now)
-    name = f"{month:%B %Y}"
-    return [
-        {
-            "id": f"budget passed:{month:%Y-%m}:{limit.amount:g} {limit.currency}",
-            "kind": "budget passed",
-            "cluster": "",
-            "sentence": words.budget_passed(amount, limit.amount, limit.currency, name, sources),
-            "path": "/people",
-        }
-    ]
+    found = []
+    for limit in list_budgets(connection, workspace):
+        amount, sources = cost_of_month(connection, workspace, limit, now)
+        if amount <= limit.amount:
+            continue
+        part = f":{limit.user or limit.tag}" if limit.user or limit.tag else ""
+        whose = f"{subject(limit)} that started in {month:%B %Y}"
+        found.append(
+            {
+                "id": f"budget passed:{month:%Y-%m}:{limit.amount:g} {limit.currency}{part}",
+                "kind": "budget passed",
+                "cluster": "",
+                "sentence": words.budget_passed(
+                    amount, limit.amount, limit.currency, whose, sources
+                ),
+                "path": "/people",
+            }
+        )
+    return found

@@ -1,4 +1,4 @@
-"""The page of the notifications: the targets that receive them, and the monthly budget."""
+"""The page of the notifications: the targets that receive them, and the monthly budgets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from flask import Blueprint, current_app, g, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, changing, check_fresh, may_act, signed_in
-from daskscope_service.costs.budgets import Budget, budget_of, set_budget
+from daskscope_service.costs.budgets import (
+    Budget,
+    TooManyBudgets,
+    list_budgets,
+    remove_budget,
+    set_budget,
+)
 from daskscope_service.costs.forecasts import in_words, spent
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import UnfitAddress, check
@@ -75,34 +81,36 @@ def test(target_id: str) -> ResponseReturnValue:
 @blueprint.post("/settings/notifications/budget")
 @acting_as("owner")
 def change_budget() -> ResponseReturnValue:
-    """Set the budget; an empty amount removes it."""
-    budget = None
-    if amount := said("amount"):
-        try:
-            budget = Budget(float(amount), said("currency").upper())
-        except ValueError:
-            return _page(400, f"{amount!r} is not an amount of money.")
+    """Set the budget of all clusters, of a user or of a tag; an empty amount removes it."""
+    user, tag, amount = said("user"), said("tag"), said("amount")
     try:
         with changing() as change:
-            set_budget(change, budget)
+            if amount:
+                set_budget(change, Budget(float(amount), said("currency").upper(), user, tag))
+            else:
+                remove_budget(change, user, tag)
+    except TooManyBudgets as error:
+        return _page(409, str(error))
     except Unfit as error:
         return _page(400, str(error))
+    except ValueError:
+        return _page(400, f"{amount!r} is not an amount of money.")
     return redirect("/settings/notifications", code=303)
 
 
 def _page(status: int = 200, wrong: str | None = None, done: str | None = None) -> tuple[str, int]:
     with services().engine.connect() as connection:
         listed = targets.list_targets(connection, g.workspace)
-        budget = budget_of(connection, g.workspace)
-        stands = None
-        if budget is not None:
-            stands = in_words(budget, spent(connection, g.workspace, budget, time.time()))
+        now = time.time()
+        budgets = [
+            (one, in_words(one, spent(connection, g.workspace, one, now)))
+            for one in list_budgets(connection, g.workspace)
+        ]
     page = render_template(
         "notifications.html",
-        now=time.time(),
+        now=now,
         targets=listed,
-        budget=budget,
-        stands=stands,
+        budgets=budgets,
         kinds=KINDS,
         wrong=wrong,
         done=done,

@@ -87,13 +87,15 @@ def finding(row: Mapping[str, Any]) -> str:
 
 
 def budget_passed(
-    spent: float, amount: float, currency: str, month: str, sources: Sequence[str]
+    spent: float, amount: float, currency: str, whose: str, sources: Sequence[str]
 ) -> str:
-    """Return the sentence about a passed budget; ``sources`` are those of the prices."""
+    """Return the sentence about a passed budget.
+
+    It is for the clusters ``whose`` names; ``sources`` are those of their prices.
+    """
     return (
-        f"The clusters of {month} have cost {money(spent, currency)}, an {estimate(sources)}: more "
-        f"than the "
-        f"budget of {money(amount, currency)}."
+        f"{whose} have cost {money(spent, currency)}, an {estimate(sources)}: more than the budget "
+        f"of {money(amount, currency)}."
     )
 
 

@@ -14,6 +14,9 @@ from daskscope_service.queries.mutes import not_muted
 #: The columns of a cause that lists show.
 NAMED = ("rule", "severity", "sentence")
 
+#: How many causes of users are read: those that cost the most threads' time.
+_MOST_OF_USERS = 2_000
+
 #: The cluster's id and the computation's id, or "" for the cluster itself.
 Subject = tuple[str, str]
 
@@ -86,29 +89,49 @@ def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> li
     by currency) and ``sources`` (of the prices). Notices, muted findings, and findings that another
     one explains are left out.
     """
-    columns = finding.c
-    query = scope.select(
-        finding,
-        columns.rule,
-        columns.currency,
-        columns.price_source,
-        func.count(),
-        func.coalesce(func.sum(columns.seconds), 0.0),
-        func.coalesce(func.sum(columns.cost), 0.0),
-    ).where(columns.at >= since, FINDING_COSTS)
+    query = _costs(scope, since, finding.c.rule)
     if until is not None:
-        query = query.where(columns.at < until)
+        query = query.where(finding.c.at < until)
+    return _by_cost(scope, query)
+
+
+def costliest_cause_of_users(scope: Scope, since: float) -> dict[str, Item]:
+    """Return for each user the cause that cost the most threads' time since ``since``.
+
+    The items are as of :func:`causes_by_cost`.
+    """
+    query = _costs(scope, since, finding.c.user, finding.c.rule)
+    query = query.order_by(func.coalesce(func.sum(finding.c.seconds), 0.0).desc())
     found: dict[str, Item] = {}
+    for item in _by_cost(scope, query.limit(_MOST_OF_USERS)):
+        found.setdefault(item["user"], item)
+    return found
+
+
+def _costs(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:
+    """Return the query for what findings cost by ``keys``, of work that began since ``since``."""
+    prices = (finding.c.currency, finding.c.price_source)
+    sums = [func.coalesce(func.sum(finding.c[name]), 0.0).label(name)
+            for name in ("seconds", "cost")]  # fmt: skip
+    query = scope.select(finding, *keys, *prices, func.count().label("findings"), *sums)
+    query = query.where(finding.c.at >= since, FINDING_COSTS)
     query = query.where(*not_muted(scope.connection, scope.workspace, scope.now))
-    query = query.group_by(columns.rule, columns.currency, columns.price_source)
-    for rule, currency, source, count, seconds, cost in scope.connection.execute(query):
-        nothing = {"rule": rule, "findings": 0, "seconds": 0.0, "cost": {}, "sources": set()}
-        item = found.setdefault(rule, nothing)
-        item["findings"] += count
-        item["seconds"] += seconds
+    return query.group_by(*keys, *prices)
+
+
+def _by_cost(scope: Scope, query: Select[Any]) -> list[Item]:
+    """Return the rows of ``query`` with the amounts of different currencies joined."""
+    found: dict[tuple[str, ...], Item] = {}
+    for row in scope.connection.execute(query).mappings():
+        keys = {name: row[name] for name in ("user", "rule") if name in row}
+        nothing = {**keys, "findings": 0, "seconds": 0.0, "cost": {}, "sources": set()}
+        item = found.setdefault(tuple(keys.values()), nothing)
+        item["findings"] += row["findings"]
+        item["seconds"] += row["seconds"]
+        currency, cost = row["currency"], row["cost"]
         if currency is not None and cost > 0:  # else the page would show "0.00 USD"
             item["cost"][currency] = item["cost"].get(currency, 0.0) + cost
-            item["sources"].add(source)
+            item["sources"].add(row["price_source"])
     return sorted(
         found.values(), key=lambda item: (-item["seconds"], -item["findings"], item["rule"])
     )
