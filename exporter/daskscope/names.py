@@ -153,6 +153,26 @@ WORKER_CPU = Metric(
     "{cpu}",
     "Cores that the workers' processes use, by their last reports.",
 )
+WORKER_LOOP_INTERVAL = Metric(
+    "dask.worker.loop_interval",
+    "gauge",
+    "s",
+    "Longest interval between two turns of a worker's event loop, each averaged between two of its "
+    "heartbeats, since the previous report.",
+)
+WORKER_HEARTBEAT_AGE = Metric(
+    "dask.worker.heartbeat_age",
+    "gauge",
+    "s",
+    "Longest time since a worker's last heartbeat that was seen since the previous report.",
+)
+HOST_LOAD = Metric(
+    "dask.host.load",
+    "gauge",
+    "1",
+    "Highest load of a worker's host for each of its cores since the previous report: above 1, "
+    "more wants to run than the host has cores. Absent if no worker reports it.",
+)
 WORKER_TIME = Metric(
     "dask.worker.time",
     "counter",

@@ -214,6 +214,25 @@ _SCHEDULER = (
         unit="bytes",
         width=8,
     ),
+    Lines(
+        title="Workers' event loops",
+        description="The longest interval between two turns of a worker's event loop, averaged "
+        "between two heartbeats, and the longest time without a heartbeat.",
+        queries=(
+            highest(names.WORKER_LOOP_INTERVAL, alias="between two turns"),
+            highest(names.WORKER_HEARTBEAT_AGE, alias="without a heartbeat"),
+        ),
+        empty=_SILENT,
+        unit="s",
+    ),
+    Lines(
+        title="Load of the workers' hosts",
+        description="The highest load of a worker's host for each of its cores. Above 1, more "
+        "wants to run than the host has cores.",
+        queries=(highest(names.HOST_LOAD, alias="load"),),
+        empty=_SILENT,
+        bad=1,
+    ),
 )
 
 _GPU = (
@@ -286,7 +305,7 @@ BOARD = Board(
         Row("Work", _WORK),
         Row("Workers", _MEMORY),
         Row("Losses", _LOSSES),
-        Row("Scheduler", _SCHEDULER),
+        Row("Scheduler, workers' event loops and hosts", _SCHEDULER),
         Row("GPUs", _GPU),
         Row("What it logged", _LOGGED),
     ),

@@ -22,7 +22,6 @@ from daskscope_service.api import health, metrics, openapi, reads, trace_events,
 from daskscope_service.costs import budget_api as budget
 from daskscope_service.costs import prices_api as prices
 from daskscope_service.costs import prices_page
-from daskscope_service.costs import usage_page as usage
 from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import clock, key_register, time_limit
 from daskscope_service.db.database_metrics import DatabaseCollector
@@ -59,6 +58,7 @@ from daskscope_service.pages import (
     csv_downloads,
     events_and_logs,
     overview,
+    people,
     profile,
     report,
     report_api,
@@ -151,7 +151,7 @@ PROGRAMS = (
 #: What people see.
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
-    *(overview, cluster_list, cluster_charts, views, usage, shutdown, idle, notifications),
+    *(overview, cluster_list, cluster_charts, views, people, shutdown, idle, notifications),
     *(
         findings_page,
         mute_page,

@@ -272,6 +272,23 @@ def test_what_clients_hold_and_the_most_that_a_worker_had_are_metrics_too(
     _points(recorder, names.CLIENT_MEMORY, lambda values: values == {(): 0})
 
 
+def test_a_worker_whose_event_loop_is_blocked_shows_in_metrics(
+    two_workers: tuple[Client, list[str]], recorder: Recorder
+) -> None:
+    client, (one, _) = two_workers
+    client.run(time.sleep, 2.0, workers=[one])  # on its event loop
+    # Its next heartbeat comes after at most half a second of turns, 20 ms each.
+    highest = 2.0 / (1 + 0.5 / 0.02)
+    _points(
+        recorder, names.WORKER_LOOP_INTERVAL, lambda values: values.get((), 0.0) >= 0.95 * highest
+    )
+    # Before, it had sent one every half second.
+    _points(recorder, names.WORKER_HEARTBEAT_AGE, lambda values: values.get((), 0.0) >= 1.0)
+    _points(recorder, names.HOST_LOAD, lambda values: values.get((), 0.0) > 0.0)
+    # Each point has the highest since the one before it, and no older one.
+    _points(recorder, names.WORKER_HEARTBEAT_AGE, lambda values: values.get((), 9.0) < 1.0)
+
+
 # --- transfers and spilling -----------------------------------------------------------------------
 
 

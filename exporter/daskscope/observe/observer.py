@@ -195,6 +195,7 @@ class Observer:
                 self._worker_metrics,
                 self._activities,
                 self._cluster,
+                self._meanwhile,
                 self._failures,
                 self._events,
                 self._losses,

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from daskscope import protocol
 from daskscope.observe.errors.failures import RawFailure
+from daskscope.observe.meanwhile import Most
 from daskscope.observe.messages.events import RawEvent
 from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.tasks.computation import Traced
@@ -24,9 +25,10 @@ StreamKind = TypeVar("StreamKind", RawStream, protocol.TaskStream)
 class Snapshot(Generic[EventKind, FailureKind, StreamKind]):
     """Everything to send for one interval.
 
-    ``cluster`` to ``exceptions`` are the state at ``status.at``; the rest are the rows that changed
-    since the last snapshot. An ``Observed`` is unfiltered and stays in the process.
-    ``daskscope.privacy`` makes a ``Cleared`` of it, which may be sent.
+    ``cluster`` to ``exceptions`` are the state at ``status.at``, ``most`` the highest values that
+    workers reported since the last snapshot; the rest are the rows that changed since then. An
+    ``Observed`` is unfiltered and stays in the process. ``daskscope.privacy`` makes a ``Cleared``
+    of it, which may be sent.
     """
 
     phase: protocol.Phase
@@ -42,6 +44,7 @@ class Snapshot(Generic[EventKind, FailureKind, StreamKind]):
     losses_by_reason: dict[str, int]
     drops: dict[str, int]
     hook_seconds: float
+    most: Most = Most()  # noqa: RUF009 - it cannot change
     computations: tuple[protocol.Computation, ...] = ()
     task_groups: tuple[protocol.TaskGroup, ...] = ()
     traced: dict[str, Traced] = field(default_factory=dict)

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
 
-from distributed.metrics import time
+from distributed.metrics import monotonic, time
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope.containment import guarded
 from daskscope.observe.cluster.cluster import Cluster
 from daskscope.observe.errors.failures import Failures
+from daskscope.observe.meanwhile import Meanwhile
 from daskscope.observe.messages.events import Events
 from daskscope.observe.messages.logs import Logs
 from daskscope.observe.snapshot import Observed, Snapshot
@@ -47,6 +48,7 @@ class Counters:
     worker_metrics: WorkerMetrics
     activities: Activities
     cluster: Cluster
+    meanwhile: Meanwhile
     failures: Failures
     events: Events
     losses: Losses
@@ -78,6 +80,8 @@ class SnapshotMaker:
         self._begin = begin
         self._count_first = count_first
         self._hook_seconds = 0.0
+        # When the totals of the last snapshot ended, by the monotonic clock.
+        self._ended_at = monotonic()
         # The last snapshot without its rows.
         self._start: Observed | None = None
         self._computed = Computed({}, {})
@@ -163,7 +167,7 @@ class SnapshotMaker:
         # dict.values: Dask itself iterates by address, which takes several times as long.
         dasks = tuple(dict.values(self._scheduler.workers))
         workers = yield from counters.workers.totals(dasks)
-        now = time()
+        now, ends_at = time(), monotonic()
         yield
         times = counters.activities.times(workers, measured)
         prefixes = counters.prefixes.rows()
@@ -184,7 +188,9 @@ class SnapshotMaker:
             losses_by_reason=counters.losses.by_reason(),
             drops=dict(self._drops),
             hook_seconds=self._hook_seconds,
+            most=counters.meanwhile.most_between(self._ended_at, ends_at),
         )
+        self._ended_at = ends_at
         self._start = state
         self._computed = Computed(compute_seconds, workers.unreported)
         yield

@@ -33,7 +33,7 @@ from opentelemetry.util.types import Attributes
 from daskscope import names, protocol
 from daskscope.containment import Contained
 from daskscope.otlp.environment import SCOPE, positive
-from daskscope.otlp.readings import READERS, Values, each, one
+from daskscope.otlp.readings import PEAKS, READERS, Values, each, measured
 from daskscope.privacy import Cleared
 from daskscope.version import __version__
 
@@ -78,8 +78,9 @@ class Metrics:
         self._send_failures = send_failures
         self._waiting = waiting
         self._highest: dict[str, float] = {}
-        # The longest lag since the last export, and the lag that is being exported.
-        self._lag = self._read_lag = 0.0
+        # The highest values since the last export, and those that are being exported.
+        self._peaks: dict[names.Metric, float] = {}
+        self._read_peaks: Mapping[names.Metric, float] = {}
         # The exporter's own numbers when the snapshot was first read.
         self._failures: Mapping[str, int] = {}
         self._queued: Mapping[str, int] = {}
@@ -109,10 +110,12 @@ class Metrics:
     def observe(self, snapshot: Cleared) -> None:
         """Make the instruments read ``snapshot`` from now on. The first one is sent at once."""
         first = self._last is None
-        load = snapshot.status.scheduler
-        if load is not None:
-            # There may be several snapshots per export: keep the longest lag.
-            self._lag = max(load.lag, self._lag)
+        # There may be several snapshots per export.
+        peaks = self._peaks
+        for metric, read in PEAKS.items():
+            value = read(snapshot)
+            if value is not None:
+                peaks[metric] = max(value, peaks.get(metric, 0.0))
         self._last = snapshot
         if first:
             self._collect()
@@ -135,7 +138,7 @@ class Metrics:
             # A snapshot that is read again must have the same values, because its time is the same.
             if self._read is not self._last:
                 self._read = self._last
-                self._read_lag, self._lag = self._lag, 0.0
+                self._read_peaks, self._peaks = self._peaks, {}
                 self._failures, self._queued = dict(self._send_failures()), dict(self._waiting())
             self._reader.collect()
 
@@ -148,7 +151,7 @@ class Metrics:
         readers = {
             **READERS,
             names.TASK_TIME: self._task_time,
-            names.SCHEDULER_LAG: self._scheduler_lag,
+            **{metric: self._peak(metric) for metric in PEAKS},
             names.SEND_FAILURES: lambda _: each(names.SENT_WHAT, self._failures),
             names.QUEUE_SIZE: lambda _: each(names.QUEUE_NAME, self._queued),
         }
@@ -170,8 +173,8 @@ class Metrics:
                         {names.TASK_PREFIX: row.prefix, names.TASK_ACTIVITY: activity},
                     )
 
-    def _scheduler_lag(self, snapshot: Cleared) -> Values:
-        return () if snapshot.status.scheduler is None else one(self._read_lag)
+    def _peak(self, metric: names.Metric) -> Callable[[Cleared], Values]:
+        return lambda _: measured(self._read_peaks.get(metric))
 
     def _grown(self, activity: str, seconds: float) -> float:
         # Time without a prefix may decrease a little when a worker's heartbeat reports more task

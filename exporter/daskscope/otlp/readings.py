@@ -28,12 +28,13 @@ def one(value: float) -> Values:
     return [(value, {})]
 
 
-def _measured(value: float | None) -> Values:
+def measured(value: float | None) -> Values:
+    """Return the value of a metric without attributes; none if it is None."""
     return [] if value is None else one(value)
 
 
-def _field(measured: protocol.SchedulerLoad | protocol.Gpu | None, name: str) -> Values:
-    return _measured(getattr(measured, name, None))
+def _field(part: protocol.SchedulerLoad | protocol.Gpu | None, name: str) -> Values:
+    return measured(getattr(part, name, None))
 
 
 def _directions(attribute: str, **measured: float | None) -> Values:
@@ -84,7 +85,7 @@ READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.WORKER_LOSS: lambda s: each(names.WORKER_LOSS_REASON, s.losses_by_reason),
     names.MEMORY_LIMIT: lambda s: one(s.workers.memory_limit),
     names.MEMORY_USED: lambda s: each(names.MEMORY_KIND, s.workers.memory),
-    names.MEMORY_PEAK: lambda s: _measured(s.status.peak_worker_memory),
+    names.MEMORY_PEAK: lambda s: measured(s.status.peak_worker_memory),
     names.TASK_COUNT: lambda s: each(names.TASK_STATE, s.status.tasks),
     names.TASK_UNRUNNABLE: _task_unrunnable,
     names.TASK_COMPLETED: _task_completed,
@@ -96,8 +97,8 @@ READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.CLIENT_MEMORY: _client_memory,
     names.COMPUTATION_COUNT: lambda s: one(s.computations_running),
     names.CLUSTER_IDLE: lambda s: one(s.status.idle_seconds or 0.0),
-    names.CLUSTER_COST: lambda s: _measured(s.status.cost),
-    names.CLUSTER_IDLE_COST: lambda s: _measured(s.status.idle_cost),
+    names.CLUSTER_COST: lambda s: measured(s.status.cost),
+    names.CLUSTER_IDLE_COST: lambda s: measured(s.status.idle_cost),
     names.TRANSFER_IO: lambda s: _directions(names.TRANSFER_DIRECTION, transmit=s.measured.served),
     names.SPILL_IO: lambda s: _directions(
         names.SPILL_DIRECTION, write=s.measured.spilled, read=s.measured.unspilled
@@ -109,4 +110,13 @@ READERS: dict[names.Metric, Callable[[Cleared], Values]] = {
     names.GPU_MEMORY_LIMIT: lambda s: _field(s.status.gpu, "memory_limit"),
     names.HOOK_TIME: lambda s: one(s.hook_seconds),
     names.DROPPED: lambda s: each(names.DROPPED_WHAT, s.drops),
+}
+
+#: The function that reads the highest value since the last snapshot of each metric whose points are
+#: the highest since the last export.
+PEAKS: dict[names.Metric, Callable[[Cleared], float | None]] = {
+    names.SCHEDULER_LAG: lambda s: None if s.status.scheduler is None else s.status.scheduler.lag,
+    names.WORKER_LOOP_INTERVAL: lambda s: s.most.loop_interval,
+    names.WORKER_HEARTBEAT_AGE: lambda s: s.most.silence,
+    names.HOST_LOAD: lambda s: s.most.host_load,
 }
