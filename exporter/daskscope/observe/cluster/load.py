@@ -40,8 +40,9 @@ class Load:
 
     def look(self) -> None:
         """Measure the time since the last look."""
-        before, self._looked_at = self._looked_at, (time.monotonic(), time.time())
-        took, by_wall = (at - then for at, then in zip(self._looked_at, before, strict=True))
+        then, wall_then = self._looked_at
+        self._looked_at = now, wall = time.monotonic(), time.time()
+        took, by_wall = now - then, wall - wall_then
         # If the two clocks differ, the wall clock was set, and the loop was not blocked.
         if took - self.interval > self._lag and abs(by_wall - took) < took / 2:
             self._lag = took - self.interval

@@ -1,7 +1,7 @@
 """Reads what workers report in their heartbeats, a few workers at each tick of the event loop.
 
 Dask stores only the last heartbeat of each worker. So each worker is read once per heartbeat
-interval.
+interval, or twice if they are few.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def host_load_of(worker: WorkerState) -> float | None:
 
 
 class WorkerBeats:
-    """Calls ``note`` with the values that each worker reports, once per heartbeat interval.
+    """Calls ``note`` with what each worker reports, once or twice per heartbeat interval.
 
     They are the mean interval between two turns of its event loop and the time since its last
     heartbeat, both in seconds, and its host's load per core.
@@ -39,15 +39,22 @@ class WorkerBeats:
         self._note = note
         self._round: list[WorkerState] = []
         self._at_once = 1
+        # Ticks until the next round may begin.
+        self._pause = 0
         #: Seconds between two heartbeats of a worker.
         self.interval = 0.5
 
     def look(self, workers: Iterable[WorkerState]) -> None:
         """Read some more of ``workers``. Call it at each tick of the event loop."""
+        self._pause -= 1
         if not self._round:
+            if self._pause > 0:
+                return
             self._round = list(workers)
             self.interval = heartbeat_interval(len(self._round))
-            self._at_once = ceil(len(self._round) / (self.interval * TICKS_A_SECOND))
+            ticks = self.interval * TICKS_A_SECOND
+            self._at_once = ceil(len(self._round) / ticks)
+            self._pause = int(ticks / 2)
         for _ in range(min(self._at_once, len(self._round))):
             worker = self._round.pop()
             took = worker.metrics.get("event_loop_interval")
