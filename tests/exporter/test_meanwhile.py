@@ -295,6 +295,20 @@ def test_bytes_are_those_of_dasks_own_keys_and_no_nonsense() -> None:
     assert moved.so_far() == (0.0, 7.0, 13.0)
 
 
+def test_after_a_late_heartbeat_what_workers_did_is_awaited_for_longer() -> None:
+    meanwhile = Meanwhile(
+        spent=lambda at: (0.0, 0.0, 0.0), threads=lambda: (0, 0, 0), moved=lambda: (0.0, 0.0, 0.0)
+    )
+    for silence, lag in ((None, 1.0), (0.3, 1.0), (1.75, 2.25), (100.0, 5.0)):
+        if silence is not None:
+            meanwhile.note(0.02, silence, None)
+        meanwhile.expect_heartbeats(0.5)
+        assert meanwhile.lag == lag
+    # Of very many workers, who send one every ten seconds.
+    meanwhile.expect_heartbeats(10.0)
+    assert meanwhile.lag == 20.0
+
+
 def test_each_worker_is_looked_at_once_a_beat_and_none_that_has_left() -> None:
     def worker(number: int, **fields: Any) -> Any:
         sample: Any = (0.0, 0.0, 0, 1, {}, False, 0, 4, 6.0)

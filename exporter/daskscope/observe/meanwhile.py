@@ -21,6 +21,8 @@ MAX_NOTES = 4_000
 MAX_SECONDS = 1_800
 #: Dask's ticks between two looks at values that change only with workers' heartbeats.
 TICKS = 25
+#: Seconds for which a late heartbeat is remembered, and the longest wait for heartbeats if one was.
+LATE_LATELY, MAX_LAG = 60.0, 5.0
 #: Seconds by which the longest interval must have grown for a row to be sent once more.
 MUCH_LONGER = 0.1
 
@@ -152,6 +154,16 @@ class Meanwhile:
             self._knows_loads = True
             if host_load > most[3]:
                 most[3] = host_load
+
+    def expect_heartbeats(self, interval: float) -> None:
+        """Set ``lag`` for workers that send a heartbeat every ``interval`` seconds.
+
+        Heartbeats may be late. If one was lately, as on a busy host, the next may be, too.
+        """
+        now = monotonic()
+        silence = self.most_between(now - LATE_LATELY, now).silence or 0.0
+        usual = 2 * interval
+        self.lag = max(usual, min(silence + interval, MAX_LAG))
 
     def begin(self) -> Stretch:
         """Return a stretch that begins now. On the event loop."""

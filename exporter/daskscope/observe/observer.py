@@ -426,8 +426,7 @@ class Observer:
         if phase == "stop":
             self._computations.cancel_all()
         self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
-        # Workers' heartbeats may be late, so what workers did may be reported an interval later.
-        self._meanwhile.lag = 2 * self._beats.interval
+        self._meanwhile.expect_heartbeats(self._beats.interval)
         waited, self._unrunnable.seen = self._unrunnable.seen, set()
         self._computations.waited(waited)
 
