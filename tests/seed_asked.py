@@ -60,7 +60,7 @@ def budget(writer: SeedWriter, amount: float, **of: str) -> None:
         schema.budget,
         **{"user": "", "tag": ""} | of,
         amount=amount,
-        currency="EUR",
+        currency="USD",
         changed_at=writer.now,
         changed_by="tomas",
     )
