@@ -158,8 +158,7 @@ def _cluster(cluster_id: str) -> ClusterView:
 
 def _path(cluster_id: str, computation_id: str) -> str:
     if computation_id:
-        ids = {"cluster_id": cluster_id, "computation_id": computation_id}
-        return url_for("pages.computation", **ids)
+        return url_for("pages.computation", cluster_id=cluster_id, computation_id=computation_id)
     return url_for("pages.cluster", cluster_id=cluster_id)
 
 
