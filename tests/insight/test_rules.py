@@ -542,8 +542,12 @@ def test_a_run_of_more_tasks_than_before_may_take_longer() -> None:
     assert known is not None
     tasks = SLOWER.run.tasks
 
-    def judged(tasks_before: int, *, by_shape: bool = False) -> str | None:
-        slower = replace(known, tasks_before=tasks_before, by_shape=by_shape)
+    def judged(
+        tasks_before: int, *, by_shape: bool = False, tasks_since: int = tasks
+    ) -> str | None:
+        slower = replace(
+            known, tasks_before=tasks_before, tasks_since=tasks_since, by_shape=by_shape
+        )
         return first(replace(SLOWER, slower=slower))
 
     assert judged(tasks) == judged(tasks * 2) == "slower-than-before"
@@ -552,6 +556,7 @@ def test_a_run_of_more_tasks_than_before_may_take_longer() -> None:
     assert judged(tasks * 10 // 11) == judged(tasks, by_shape=True) == "slower-than-before"
     # What has no more in common than the names of its tasks may be other work.
     assert judged(tasks * 2, by_shape=True) is judged(tasks // 2, by_shape=True) is None
+    assert judged(tasks, by_shape=True, tasks_since=tasks * 5) is None
 
 
 def test_what_cannot_run_says_what_it_asks_for_now_and_afterwards() -> None:

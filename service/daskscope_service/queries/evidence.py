@@ -242,13 +242,14 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
     ).scalar()
     candidates: list[str] = []
     tasks_before: int | None = None
+    tasks_since: int | None = None
     if before is not None:
         some = {(one.cluster, one.id): one for one in some_runs(
             scope, [first, (before, change["run_before"])]
         )}  # fmt: skip
         if len(some) == 2:
             last_before = some[before, change["run_before"]]
-            tasks_before = last_before.tasks
+            tasks_before, tasks_since = last_before.tasks, some[first].tasks
             candidates = changes_in_words(last_before, some[first])
     return Slower(
         before=change["before"],
@@ -259,6 +260,7 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
         run_before=change["run_before"],
         candidates=candidates,
         tasks_before=tasks_before,
+        tasks_since=tasks_since,
         by_shape=level == "shape",
     )
 

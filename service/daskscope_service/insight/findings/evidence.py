@@ -326,9 +326,10 @@ class Slower:
 
     ``before`` and ``after`` are medians, in seconds, of ``runs_before`` and ``runs_after`` passed
     runs. ``chance`` is the probability of such a difference without a change, None if there are too
-    few runs to compute it. ``run_before`` is the id of the last passed run before the change, and
-    ``tasks_before`` how many tasks it had, None if it is not stored any more; ``candidates`` are
-    what changed at the same time, in words. ``by_shape``: only the graphs of its runs are alike.
+    few runs to compute it. ``run_before`` is the id of the last passed run before the change. It
+    had ``tasks_before`` tasks, and the first one since ``tasks_since``; both are None if one of the
+    two is not stored any more. ``candidates`` are what changed at the same time, in words.
+    ``by_shape``: only the graphs of its runs are alike.
     """
 
     before: float
@@ -339,6 +340,7 @@ class Slower:
     run_before: str
     candidates: Sequence[str] = ()
     tasks_before: int | None = None
+    tasks_since: int | None = None
     by_shape: bool = False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daskscope_service.insight.findings.evidence import Evidence
+from daskscope_service.insight.findings.evidence import Evidence, Slower
 from daskscope_service.insight.findings.finding import Action, Finding, Measure, Outcome, Saving
 from daskscope_service.insight.findings.mass import severity_of, share_of
 from daskscope_service.insight.jobs.summary import longer
@@ -19,8 +19,8 @@ def slower_than_before(evidence: Evidence) -> Outcome:
     there: nothing is said of fewer than five. Since then they take at least 10 % and a second
     longer, as medians, and so did this run, which finished without a task run that erred. A run of
     more tasks than the last one before the change may take as much longer. If the runs have only
-    the shape of their graphs in common, nothing is said of one with a tenth more or fewer tasks: it
-    may be other work.
+    the shape of their graphs in common, nothing is said where this one, or the first one since the
+    change, has a tenth more or fewer tasks than that: it may be other work.
 
     What to do: compare a run with the last one before the change. Versions of packages and code
     that changed at the same time are named; nothing says that they are the cause.
@@ -31,8 +31,8 @@ def slower_than_before(evidence: Evidence) -> Outcome:
     run, slower, limits = evidence.run, evidence.slower, evidence.thresholds
     if run is None or slower is None or run.status != "finished" or run.erred:
         return None
-    grown = run.tasks / slower.tasks_before if slower.tasks_before else 1.0
-    if slower.by_shape and not 0.9 <= grown <= 1.1:
+    grown = _grown(slower, run.tasks)
+    if slower.by_shape and not all(0.9 <= one <= 1.1 for one in (grown, _grown(slower))):
         return None
     before = slower.before * max(grown, 1.0)
     least = max(limits["slower.share"] * before, limits["slower.seconds"])
@@ -71,3 +71,12 @@ def slower_than_before(evidence: Evidence) -> Outcome:
         saving=Saving(0.0, lost, "s", "time of this run - median of the runs before"),
         confidence="medium" if slower.chance is None else "high",
     )
+
+
+def _grown(slower: Slower, tasks: int | None = None) -> float:
+    """Return how many times as many ``tasks`` there are as before the change; 1 if not known.
+
+    By default they are those of the first run since.
+    """
+    tasks = slower.tasks_since if tasks is None else tasks
+    return 1.0 if tasks is None or not slower.tasks_before else tasks / slower.tasks_before
