@@ -14,6 +14,7 @@ from tests.seed_asked import budget, command, decision, notice, policy, target, 
 from tests.seed_seen import features_profile, logs, logs_of_lost
 from tests.seed_series import series
 from tests.seed_spans import spans
+from tests.seed_stream import stream
 from tests.seed_texts import FEATURES, KILLED_TRACEBACK, PARSE_TRACEBACK, TRAIN, VALUE_TRACEBACK
 from tests.seed_writer import GIB, SeedWriter
 
@@ -226,6 +227,7 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
     )
     writer.activity(running, "groupby", thread_cpu=17_200.0, deserialize=1_920.0, running=610.0)
     writer.profile(running, "p1", -600)
+    stream(writer, stopped, -29_000)
     for minute in range(3):
         writer.profile(lost, f"p{minute}", -9400 + 60 * minute, features_profile(minute))
     logs(writer, running, computations["running"][1])

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine, Table, insert
 
 from daskscope import names
-from daskscope.protocol import code_hash
+from daskscope.protocol import STREAM_UNIT, code_hash, pack_columns
 from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
 from tests.seed_groups import span_of, task_groups
@@ -25,6 +25,7 @@ SETTINGS = {
     "computation.exceptions.transmit": "true",
     "profile.transmit": "true",
     "profile.interval": "60s",
+    "stream.transmit": "true",
     "logs.transmit": "true",
     "logs.level": "WARNING",
     "traces.transmit": "true",
@@ -312,6 +313,41 @@ class SeedWriter:
             unsampled=unsampled,
             user=self._clusters[cluster]["user"],
             **tree,
+        )
+
+    def stream(
+        self,
+        cluster: str,
+        id: str,
+        at: float,
+        workers: Sequence[str],
+        prefixes: Sequence[str],
+        entries: Sequence[Sequence[float]],
+    ) -> None:
+        """Add an interval of a task stream.
+
+        An entry has the columns of protocol.STREAM_COLUMNS: indices, and seconds from ``at``.
+        """
+        rows = sorted(entries, key=lambda entry: entry[3])
+        starts = [round(row[3] / STREAM_UNIT) for row in rows]
+        columns = [[int(row[place]) for row in rows] for place in range(3)]
+        columns.append([one - before for before, one in zip([0, *starts], starts, strict=False)])
+        for place in range(4, 10):
+            unit = 1 if place == 5 else STREAM_UNIT
+            columns.append([round(row[place] / unit) for row in rows])
+        counts = columns[5]
+        self.add(
+            schema.task_stream,
+            cluster=cluster,
+            id=id,
+            seq=100,
+            started_at=self.now + at,
+            stopped_at=self.now + at + max(row[3] + row[4] for row in rows),
+            runs=sum(counts),
+            merged=sum(count for count in counts if count > 1),
+            workers=list(workers),
+            prefixes=list(prefixes),
+            columns=pack_columns(columns),
         )
 
     def event(self, cluster: str, id: str, topic: str, message: Any, at: float) -> None:

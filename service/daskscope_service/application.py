@@ -62,6 +62,7 @@ from daskscope_service.pages import (
     profile,
     report,
     report_api,
+    task_stream,
     views,
 )
 from daskscope_service.periodic import PeriodicTask
@@ -151,7 +152,8 @@ PROGRAMS = (
 #: What people see.
 PAGES = (
     *(account, activation, openid, tokens_page, members, prices_page, retention_page),
-    *(overview, cluster_list, cluster_charts, views, people, shutdown, idle, notifications),
+    *(overview, cluster_list, cluster_charts, task_stream, views, people),
+    *(shutdown, idle, notifications),
     *(
         findings_page,
         mute_page,

@@ -78,6 +78,10 @@ PAGES = (
     "cluster-owned",
     "cluster-empty",
     "cluster-mixed",
+    "stream",
+    "stream-filtered",
+    "stream-none",
+    "stream-never",
     "computations",
     "computations-all",
     "computation-running",
@@ -187,6 +191,10 @@ def _path(site: Site, name: str) -> str:
             }
             id = other.get(which) or str(getattr(seeded, which))
             return f"/clusters/{id}?span=life"
+        case "stream":
+            of = f"/clusters/{seeded.lost if which == 'never' else seeded.stopped}/stream"
+            query = {"filtered": "?prefix=parse_events&failed=yes", "none": "?prefix=no-such"}
+            return f"{of}{query.get(which, '')}"
         case "computations":
             if which:
                 return "/computations"
@@ -283,6 +291,8 @@ def test_page_shows_without_trouble(
     if javascript:
         if name.startswith("cluster-"):
             page.wait_for_selector("#charts[data-drawn]")
+        if name.startswith("stream") and name != "stream-never":
+            page.wait_for_selector("#stream[data-drawn]")
         page.wait_for_load_state("networkidle")
     expect(page.get_by_role("main")).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_count(1)

@@ -136,6 +136,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /people.csv": SESSIONS,
     "GET /clusters/<cluster_id>": SESSIONS,
     "GET /clusters/<cluster_id>/charts": SESSIONS,
+    "GET /clusters/<cluster_id>/stream": SESSIONS,
+    "GET /clusters/<cluster_id>/stream.json": SESSIONS,
     "GET /clusters/<cluster_id>/computations": SESSIONS,
     "GET /clusters/<cluster_id>/computations/<computation_id>": SESSIONS,
     "GET /computations.csv": SESSIONS,

@@ -1,7 +1,9 @@
-"""Task streams as they are stored, unpacked: each run, or merged runs, with its times."""
+"""Task streams as they are stored: unpacked, run by run, and added up by worker and prefix."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -21,15 +23,117 @@ def unpacked(row: Item) -> Item:
     return {name: value for name, value in row.items() if name != "columns"} | columns
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which runs a reader asks for: those that overlap a time, and those of a worker or a prefix."""
+
+    since: float
+    until: float
+    worker: str | None = None
+    prefix: str | None = None
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Work:
+    """The runs of one prefix on one worker, added up; times in seconds.
+
+    ``merged`` says how many of the ``runs`` were merged by the cluster, so that it is not known
+    when each of them ran.
+    """
+
+    worker: str
+    prefix: str
+    runs: int = 0
+    merged: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    transfer: float = 0.0
+    disk: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """Runs by worker and prefix, those that computed longest first.
+
+    ``entries`` says how many entries were read for it, and ``unreadable`` how many rows could not
+    be read.
+    """
+
+    work: list[Work]
+    entries: int
+    unreadable: int
+
+
+def added_up(rows: Iterable[Item], chosen: Chosen, most: int) -> tuple[WorkDone, Item | None]:
+    """Return the chosen runs of stored rows, added up, and the last row that was read.
+
+    It reads whole rows until it has read ``most`` entries. The last row is None if all were read.
+    """
+    found: dict[tuple[str, str], Work] = {}
+    entries = unreadable = 0
+    last = None
+    for row in rows:
+        if entries >= most:
+            return WorkDone(_longest_first(found), entries, unreadable), last
+        last = row
+        try:
+            columns = _checked(row)
+        except (ValueError, IndexError):
+            unreadable += 1
+            continue
+        entries += len(columns[0])
+        _add(found, row, columns, chosen)
+    return WorkDone(_longest_first(found), entries, unreadable), None
+
+
+def _longest_first(found: dict[tuple[str, str], Work]) -> list[Work]:
+    return sorted(found.values(), key=lambda one: (-one.seconds, one.worker, one.prefix))
+
+
+def _add(
+    found: dict[tuple[str, str], Work], row: Item, columns: list[Any], chosen: Chosen
+) -> None:
+    workers, prefixes = row["workers"], row["prefixes"]
+    begin = (chosen.since - row["started_at"]) / STREAM_UNIT
+    end = (chosen.until - row["started_at"]) / STREAM_UNIT
+    at = 0
+    of_pair: dict[tuple[int, int], Work | None] = {}
+    for worker, prefix, outcome, start, length, count, seconds, longest, transfer, disk in zip(
+        *columns, strict=True
+    ):
+        at += start
+        if at >= end or at + length < begin or (chosen.failed and not outcome):
+            continue
+        pair = (worker, prefix)
+        if pair in of_pair:
+            work = of_pair[pair]
+        else:
+            names = workers[worker], prefixes[prefix]
+            work = None
+            if chosen.worker in (None, names[0]) and chosen.prefix in (None, names[1]):
+                work = found.setdefault(names, Work(*names))
+            of_pair[pair] = work
+        if work is None:
+            continue
+        work.runs += count
+        if count > 1:
+            work.merged += count
+        else:
+            seconds = longest = length
+        if outcome:
+            work.failed += count
+        work.seconds += seconds * STREAM_UNIT
+        work.transfer += transfer * STREAM_UNIT
+        work.disk += disk * STREAM_UNIT
+        if longest * STREAM_UNIT > work.longest:
+            work.longest = longest * STREAM_UNIT
+
+
 def _columns(row: Item) -> dict[str, list[Any]]:
-    worker, prefix, outcome, start, length, count, seconds, longest, *others = unpack_columns(
-        row["columns"]
-    )
+    worker, prefix, outcome, start, length, count, seconds, longest, *others = _checked(row)
     transfer, disk = map(_seconds, others)
-    if min(map(min, (worker, prefix, outcome))) < 0:
-        raise ValueError("an index is below 0")
-    for column, names in ((worker, row["workers"]), (prefix, row["prefixes"])):
-        names[max(column)]  # raises, if one refers to a name that is not there
     # Of a run, both are its length, and so are not sent.
     compute, slowest = (
         [of if runs > 1 else whole for of, whole, runs in zip(them, length, count, strict=True)]
@@ -47,6 +151,21 @@ def _columns(row: Item) -> dict[str, list[Any]]:
         "transfer": transfer,
         "disk": disk,
     }
+
+
+def _checked(row: Item) -> list[Any]:
+    """Return the columns of a row. Raises ValueError or IndexError if they do not fit its names."""
+    columns = unpack_columns(row["columns"])
+    worker, prefix, outcome = columns[:3]
+    if min(map(min, (worker, prefix, outcome))) < 0:
+        raise ValueError("an index is below 0")
+    for column, names in (
+        (worker, row["workers"]),
+        (prefix, row["prefixes"]),
+        (outcome, STREAM_OUTCOMES),
+    ):
+        names[max(column)]  # raises, if one refers to a name that is not there
+    return columns
 
 
 def _seconds(units: Any) -> list[float]:

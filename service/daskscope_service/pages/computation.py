@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from flask import g, render_template, request
+from flask import g, render_template, request, url_for
 
 from daskscope import names
 from daskscope_service.accounts.access import may_act
@@ -30,6 +30,7 @@ from daskscope_service.services import services
 from daskscope_service.telemetry.spans import Trace
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.parameters import bad, one_of
+from daskscope_service.web.template_filters import entered
 
 #: How many task groups the table shows per page, and in a report, which has one page only.
 MOST_GROUPS, MOST_REPORTED = 50, 500
@@ -121,6 +122,12 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         # Spans and the last log records arrive shortly after the computation's end.
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
+        stream=url_for(
+            "task_stream.page",
+            cluster_id=cluster_id,
+            since=entered(since),
+            until=entered(ended),
+        ),
         expected=expected,
         explained=explained,
         lost_workers=lost_workers,

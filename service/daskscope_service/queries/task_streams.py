@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from sqlalchemy import tuple_
+
 from daskscope_service.db.schema import cluster, task_stream
-from daskscope_service.db.scope import Item, Page, Scope, Selection, page
+from daskscope_service.db.scope import Item, Page, Position, Scope, Selection, first_page, page
 from daskscope_service.insight.task_stream import unpacked
 
 #: The most runs, or merged runs, in one answer: some five megabytes of JSON.
 MOST_ENTRIES = 50_000
 #: The most rows that are read for it, each of up to 200,000 bytes.
 _MOST_ROWS = 100
+
+#: How many rows are read at once, and how many, the newest, a reader sees who names no time: those
+#: of an hour of work.
+_AT_ONCE, _NEWEST = 32, 360
 
 
 def list_task_streams(scope: Scope, selection: Selection) -> Page[Item]:
@@ -35,3 +42,43 @@ def list_task_streams(scope: Scope, selection: Selection) -> Page[Item]:
         if entries >= MOST_ENTRIES and len(items) < len(found.items):
             return Page(items, (row["started_at"], row["id"], row["cluster"]))
     return Page(items, found.next)
+
+
+def packed_streams(
+    scope: Scope, cluster: str, since: float, until: float, after: Position | None = None
+) -> Page[Item]:
+    """Return rows of a cluster's task stream that overlap a time, packed, the newest first.
+
+    They are those of some intervals; the page's ``next`` is the ``after`` of the others.
+    """
+    columns = [column for column in task_stream.c if column.name not in ("workspace", "seq")]
+    query = scope.select(task_stream, *columns).where(
+        task_stream.c.cluster == cluster,
+        task_stream.c.started_at < until,
+        task_stream.c.stopped_at >= since,
+    )
+    at = (task_stream.c.started_at, task_stream.c.id)
+    if after is not None:
+        query = query.where(tuple_(*at) < tuple_(*after[:2]))
+    query = query.order_by(*(column.desc() for column in at))
+    return first_page(scope, query, _AT_ONCE, "started_at", "id")
+
+
+def all_packed_streams(scope: Scope, cluster: str, since: float, until: float) -> Iterator[Item]:
+    """Yield the rows of :func:`packed_streams`, reading as many as the caller takes."""
+    after = None
+    while True:
+        found = packed_streams(scope, cluster, since, until, after)
+        yield from found.items
+        after = found.next
+        if after is None:
+            return
+
+
+def newest_streamed(scope: Scope, cluster: str) -> tuple[float, float] | None:
+    """Return the time of the newest rows of a cluster's task stream, None if there are none."""
+    query = scope.select(task_stream, task_stream.c.started_at, task_stream.c.stopped_at)
+    query = query.where(task_stream.c.cluster == cluster)
+    newest = query.order_by(task_stream.c.started_at.desc(), task_stream.c.id.desc())
+    rows = scope.connection.execute(newest.limit(_NEWEST)).all()
+    return (min(row[0] for row in rows), max(row[1] for row in rows)) if rows else None
