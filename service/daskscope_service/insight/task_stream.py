@@ -25,7 +25,7 @@ def unpacked(row: Item) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which runs a reader asks for: those that overlap a time, and those of a worker or a prefix."""
+    """Which runs a reader asks for: those that overlap a time, of a worker or a prefix."""
 
     since: float
     until: float
@@ -92,43 +92,50 @@ def _longest_first(found: dict[tuple[str, str], Work]) -> list[Work]:
     return sorted(found.values(), key=lambda one: (-one.seconds, one.worker, one.prefix))
 
 
-def _add(
-    found: dict[tuple[str, str], Work], row: Item, columns: list[Any], chosen: Chosen
-) -> None:
+def _add(found: dict[tuple[str, str], Work], row: Item, columns: list[Any], chosen: Chosen) -> None:
     workers, prefixes = row["workers"], row["prefixes"]
     begin = (chosen.since - row["started_at"]) / STREAM_UNIT
     end = (chosen.until - row["started_at"]) / STREAM_UNIT
     at = 0
-    of_pair: dict[tuple[int, int], Work | None] = {}
+    # Whole numbers until the end, and no attributes: there may be tens of thousands of entries.
+    sums: dict[tuple[int, int, int], list[int]] = {}
     for worker, prefix, outcome, start, length, count, seconds, longest, transfer, disk in zip(
         *columns, strict=True
     ):
         at += start
-        if at >= end or at + length < begin or (chosen.failed and not outcome):
+        if at >= end or at + length < begin:
             continue
-        pair = (worker, prefix)
-        if pair in of_pair:
-            work = of_pair[pair]
-        else:
-            names = workers[worker], prefixes[prefix]
-            work = None
-            if chosen.worker in (None, names[0]) and chosen.prefix in (None, names[1]):
-                work = found.setdefault(names, Work(*names))
-            of_pair[pair] = work
-        if work is None:
-            continue
-        work.runs += count
-        if count > 1:
-            work.merged += count
-        else:
+        if count == 1:
             seconds = longest = length
-        if outcome:
-            work.failed += count
+        key = worker, prefix, outcome
+        of = sums.get(key)
+        if of is None:
+            of = sums[key] = [0] * 6
+        of[0] += count
+        of[1] += seconds
+        of[2] += transfer
+        of[3] += disk
+        if longest > of[4]:
+            of[4] = longest
+        if count > 1:
+            of[5] += count
+    for (worker, prefix, outcome), of in sums.items():
+        runs, seconds, transfer, disk, longest, merged = of
+        names = workers[worker], prefixes[prefix]
+        if (
+            chosen.worker not in (None, names[0])
+            or chosen.prefix not in (None, names[1])
+            or (chosen.failed and not outcome)
+        ):
+            continue
+        work = found.setdefault(names, Work(*names))
+        work.runs += runs
+        work.merged += merged
+        work.failed += runs if outcome else 0
         work.seconds += seconds * STREAM_UNIT
         work.transfer += transfer * STREAM_UNIT
         work.disk += disk * STREAM_UNIT
-        if longest * STREAM_UNIT > work.longest:
-            work.longest = longest * STREAM_UNIT
+        work.longest = max(work.longest, longest * STREAM_UNIT)
 
 
 def _columns(row: Item) -> dict[str, list[Any]]:

@@ -30,9 +30,9 @@ from daskscope_service.web.template_filters import address, entered
 
 blueprint = Blueprint("task_stream", __name__)
 
-#: How many entries the table adds up, the newest: it takes some 30 ms. How many rows it has, and
+#: How many entries the table adds up, the newest: it takes some 50 ms. How many rows it has, and
 #: how many prefixes the legend names.
-MOST_ADDED, MOST_ROWS, MOST_NAMED = 30_000, 200, 24
+MOST_ADDED, MOST_ROWS, MOST_NAMED = 20_000, 200, 24
 #: How many characters of packed columns and of names one answer to the script has, and a row more.
 MOST_SENT = 1_000_000
 #: The shortest time that "zoom in" leads to, in seconds.
@@ -131,7 +131,7 @@ def data(cluster_id: str) -> ResponseReturnValue:
 
 
 def colour(prefix: str) -> str:
-    """Return the colour of a prefix, always the same, for SVG: its lightness is the stylesheet's."""
+    """Return the colour of a prefix for SVG, always the same; app.css has its lightness."""
     place = zlib.crc32(prefix.encode(errors="replace"))
     lightness, hue = divmod(place, len(_HUES))
     return f"oklch(var(--run-{lightness % _LIGHTNESSES + 1}) 0.12 {_HUES[hue]})"
@@ -209,9 +209,11 @@ def _why_empty(cluster: ClusterView) -> str:
     """Return why there is no task stream of a cluster at all."""
     sent = cluster.settings.get("stream.transmit")
     if sent is None:
-        return "This cluster’s daskscope is too old to report a task stream."
+        return "This cluster's daskscope is too old to report a task stream."
     if sent != "true":
-        return "This cluster’s settings do not send it: its setting daskscope.stream.transmit is off."
+        return (
+            "This cluster's settings do not send it: its setting daskscope.stream.transmit is off."
+        )
     if cluster.computations:
         return "No task run of this cluster is stored: none was reported, or they were removed."
     return f"No task has run on this cluster{' yet' if cluster.status == 'running' else ''}."
