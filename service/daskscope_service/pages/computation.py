@@ -45,6 +45,8 @@ MOST_PROFILES = 9
 _LOOKED_AT = 500
 #: For how many seconds after its end the computation's last log records may still arrive.
 _LATE = 5.0
+#: How many seconds before and after it its task stream shows: workers' clocks may differ a little.
+_AROUND = 0.05
 #: For how many seconds after the computation's end its page keeps refreshing often.
 _SETTLES = 60.0
 
@@ -125,8 +127,8 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         stream=url_for(
             "task_stream.page",
             cluster_id=cluster_id,
-            since=entered(since),
-            until=entered(ended),
+            since=entered(since - _AROUND),
+            until=entered(ended + _AROUND),
         ),
         expected=expected,
         explained=explained,

@@ -14,6 +14,8 @@
   const MOST = 1_000_000;
   const LANES = 64;
   const UNIT = 1e-4;
+  // By so many seconds, two runs of one thread may seem to overlap: Dask's worker notes the end late.
+  const OVERLAP = 0.005;
   // Heights in pixels: of the axis, and the least and greatest of a lane; the gap between two workers.
   const AXIS = 22;
   const LEAST = 3;
@@ -172,7 +174,10 @@
     const per = workers.map(() => ({ single: [], merged: [] }));
     for (const i of order) {
       const of = count[i] > 1 ? per[worker[i]].merged : per[worker[i]].single;
-      let lane = of.find((one) => end[one[one.length - 1]] <= start[i] + UNIT);
+      let lane = of.find((one) => {
+        const last = end[one[one.length - 1]];
+        return last <= start[i] + OVERLAP && last <= end[i];
+      });
       if (!lane) {
         if (of.length < LANES) of.push((lane = []));
         else lane = of[LANES - 1];
