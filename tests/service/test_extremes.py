@@ -176,7 +176,7 @@ def pages_of(beat: Heartbeat) -> list[str]:
     """Return the addresses of the pages that show a beat's cluster and its computations."""
     page = f"/clusters/{quote(beat.cluster.id, safe='')}"
     runs = (f"{page}/computations/{quote(run.id, safe='')}" for run in beat.computations)
-    return [page, *runs]
+    return [page, *runs, f"{page}/stream", f"{page}/stream.json"]
 
 
 def links(page: str) -> Iterator[str]:

@@ -45,7 +45,8 @@ MOST_PROFILES = 9
 _LOOKED_AT = 500
 #: For how many seconds after its end the computation's last log records may still arrive.
 _LATE = 5.0
-#: How many seconds before and after it its task stream shows: workers' clocks may differ a little.
+#: For how many seconds before and after the computation its task stream is shown: some runs are a
+#: moment outside of the time that it reports.
 _AROUND = 0.05
 #: For how many seconds after the computation's end its page keeps refreshing often.
 _SETTLES = 60.0
