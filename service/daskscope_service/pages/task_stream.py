@@ -32,7 +32,7 @@ blueprint = Blueprint("task_stream", __name__)
 
 #: How many entries the table adds up, the newest: it takes some 50 ms. How many rows it has, and
 #: how many prefixes the legend names.
-MOST_ADDED, MOST_ROWS, MOST_NAMED = 20_000, 200, 24
+MOST_ADDED, MOST_ROWS, MOST_NAMED = 10_000, 100, 24
 #: How many characters of packed columns and of names one answer to the script has, and a row more.
 MOST_SENT = 1_000_000
 #: The shortest time that "zoom in" leads to, in seconds.
@@ -75,7 +75,7 @@ def page(cluster_id: str) -> ResponseReturnValue:
         chosen=chosen,
         asked=asked,
         moves=_moves(chosen),
-        sentence=_sentence(done, chosen),
+        sentence=_sentence(done, chosen, whole=last is None),
         notes=_notes(done, last),
         why_empty=_why_empty(cluster) if newest is None else "",
         work=done.work[:MOST_ROWS],
@@ -171,14 +171,15 @@ def _moves(chosen: Chosen) -> list[tuple[str, str | None]]:
     ]
 
 
-def _sentence(done: WorkDone, chosen: Chosen) -> str:
+def _sentence(done: WorkDone, chosen: Chosen, *, whole: bool) -> str:
     """Return what ran, in words."""
     if not done.work:
         return ""
     runs = sum(one.runs for one in done.work)
     failed = sum(one.failed for one in done.work)
     workers = len({one.worker for one in done.work})
-    ran = f"{plural(runs, 'task run')} on {plural(workers, 'worker')}"
+    newest = "" if whole else "The newest "
+    ran = f"{newest}{plural(runs, 'task run')} on {plural(workers, 'worker')}"
     seconds = f"computed for {duration(sum(one.seconds for one in done.work))}"
     if chosen.failed:
         return f"{ran} failed, after they had {seconds}."

@@ -16,9 +16,10 @@ MOST_ENTRIES = 50_000
 #: The most rows that are read for it, each of up to 200,000 bytes.
 _MOST_ROWS = 100
 
-#: How many rows are read at once, and how many, the newest, a reader sees who names no time: those
-#: of an hour of work.
-_AT_ONCE, _NEWEST = 32, 360
+#: How many packed rows are read at once to be answered, and to be added up, which takes long.
+_AT_ONCE, _FEW = 32, 8
+#: How many rows, the newest, a reader sees who names no time: those of an hour of work.
+_NEWEST = 360
 
 
 def list_task_streams(scope: Scope, selection: Selection) -> Page[Item]:
@@ -45,7 +46,12 @@ def list_task_streams(scope: Scope, selection: Selection) -> Page[Item]:
 
 
 def packed_streams(
-    scope: Scope, cluster: str, since: float, until: float, after: Position | None = None
+    scope: Scope,
+    cluster: str,
+    since: float,
+    until: float,
+    after: Position | None = None,
+    limit: int = _AT_ONCE,
 ) -> Page[Item]:
     """Return rows of a cluster's task stream that overlap a time, packed, the newest first.
 
@@ -61,14 +67,14 @@ def packed_streams(
     if after is not None:
         query = query.where(tuple_(*at) < tuple_(*after[:2]))
     query = query.order_by(*(column.desc() for column in at))
-    return first_page(scope, query, _AT_ONCE, "started_at", "id")
+    return first_page(scope, query, limit, "started_at", "id")
 
 
 def all_packed_streams(scope: Scope, cluster: str, since: float, until: float) -> Iterator[Item]:
     """Yield the rows of :func:`packed_streams`, reading as many as the caller takes."""
     after = None
     while True:
-        found = packed_streams(scope, cluster, since, until, after)
+        found = packed_streams(scope, cluster, since, until, after, _FEW)
         yield from found.items
         after = found.next
         if after is None:

@@ -36,6 +36,9 @@
   let lanes = []; // entries of each lane, by start
   let tracks = []; // of each worker: its name, its first lane and number of lanes, and its y
   let scale = 1; // the height of a lane
+  // Widths in pixels: of the workers' names, and of the time. To ask the browser for each bar is slow.
+  let gutter = 0;
+  let wide = 1;
   let chosen = null; // where a drag began and is
   let turn = 0;
   let later = 0;
@@ -88,6 +91,7 @@
     let broken = 0;
     let cursor = null;
     let reached = wanted.since;
+    notes.textContent = "Reading the runs …";
     try {
       do {
         const asked = new URLSearchParams({ since: wanted.since, until: wanted.until });
@@ -211,10 +215,8 @@
 
   // --- drawing -----------------------------------------------------------------------------------
 
-  const gutter = () => (box.clientWidth > 700 ? 180 : 0);
-  const wide = () => box.clientWidth - gutter();
-  const x = (at) => gutter() + ((at - shown.since) / (shown.until - shown.since)) * wide();
-  const timeAt = (left) => shown.since + ((left - gutter()) / wide()) * (shown.until - shown.since);
+  const x = (at) => gutter + ((at - shown.since) / (shown.until - shown.since)) * wide;
+  const timeAt = (left) => shown.since + ((left - gutter) / wide) * (shown.until - shown.since);
 
   // Return the first of a lane's entries that ends after a time.
   function firstAfter(lane, at) {
@@ -243,9 +245,16 @@
     return pen.createPattern(tile, "repeat");
   }
 
+  function fillAll(pen, colour, bars) {
+    pen.fillStyle = colour;
+    for (let i = 0; i < bars.length; i += 4) pen.fillRect(bars[i], bars[i + 1], bars[i + 2], bars[i + 3]);
+  }
+
   function draw() {
     const sharp = devicePixelRatio || 1;
     const [width, height] = [box.clientWidth, box.clientHeight];
+    gutter = width > 700 ? 180 : 0;
+    wide = Math.max(width - gutter, 1);
     if (canvas.width !== Math.round(width * sharp) || canvas.height !== Math.round(height * sharp)) {
       canvas.width = Math.round(width * sharp);
       canvas.height = Math.round(height * sharp);
@@ -257,12 +266,14 @@
     pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
     pen.textBaseline = "middle";
     const colours = { text: css("--text"), faint: css("--faint"), line: css("--line"), panel: css("--panel"), sunken: css("--sunken"), transfer: css("--fill-bad"), disk: css("--fill-active"), erred: css("--text"), accent: css("--accent") };
-    const [left, right] = [gutter(), width];
+    const [left, right] = [gutter, width];
     const fills = runs.prefixes.map(({ colour }) => colour.replace(/var\((.*?)\)/, (_, name) => css(name)));
     const hatch = hatching(pen, colours.text);
     const top = box.scrollTop;
-    const pixel = (shown.until - shown.since) / wide();
+    const pixel = (shown.until - shown.since) / wide;
     const { start, end, prefix, outcome, count, transfer, disk } = runs;
+    const [single, merged] = [fills.map(() => []), fills.map(() => [])];
+    const [transfers, disks, failed, texts] = [[], [], [], []];
 
     pen.save();
     pen.beginPath();
@@ -283,48 +294,42 @@
       for (let l = 0; l < track.lanes; l += 1) {
         const lane = lanes[track.first + l];
         const y = y0 + l * scale;
-        const failed = [];
         let drawn = -1; // up to where this lane is painted
         for (let k = firstAfter(lane, shown.since); k < lane.length; k += 1) {
           const i = lane[k];
           if (start[i] - transfer[i] - disk[i] > shown.until) break;
           const from = x(start[i]);
           const to = x(end[i]);
-          if (outcome[i]) failed.push(i);
+          if (outcome[i]) failed.push([i, from, y, Math.max(to - from, 2), thick]);
           if (to < drawn + 0.5 && from >= drawn - 1) continue; // it lies within a pixel that is painted
           const before = (transfer[i] + disk[i]) / pixel;
           if (before >= 0.7 && count[i] === 1) {
             const low = Math.max(2, Math.round(thick / 2));
-            pen.fillStyle = colours.transfer;
-            pen.fillRect(from - before, y + thick - low, transfer[i] / pixel, low);
-            pen.fillStyle = colours.disk;
-            pen.fillRect(from - disk[i] / pixel, y + thick - low, disk[i] / pixel, low);
+            transfers.push(from - before, y + thick - low, transfer[i] / pixel, low);
+            disks.push(from - disk[i] / pixel, y + thick - low, disk[i] / pixel, low);
           }
-          pen.fillStyle = fills[prefix[i]];
           const long = Math.max(to - from - (to - from > 4 && scale > 5 ? 0.7 : 0), 1);
-          if (count[i] > 1) {
-            pen.globalAlpha = 0.4;
-            pen.fillRect(from, y, long, thick);
-            pen.globalAlpha = 1;
-            if (scale >= 10 && long > 44) {
-              pen.fillStyle = colours.text;
-              pen.fillText(`× ${count[i].toLocaleString("en")}`, Math.max(from, left) + 4, y + thick / 2 + 0.5, long - 6);
-            }
-          } else {
-            pen.fillRect(from, y, long, thick);
-          }
+          (count[i] > 1 ? merged : single)[prefix[i]].push(from, y, long, thick);
+          if (count[i] > 1 && scale >= 10 && long > 44) texts.push([`× ${count[i].toLocaleString("en")}`, Math.max(from, left) + 4, y + thick / 2 + 0.5, long - 6]);
           drawn = Math.max(drawn, from + long);
-        }
-        for (const i of failed) {
-          const from = x(start[i]);
-          const long = Math.max(x(end[i]) - from, 2);
-          pen.fillStyle = outcome[i] === 1 ? colours.erred : hatch;
-          pen.globalAlpha = count[i] > 1 ? 0.5 : 1;
-          pen.fillRect(from, y, long, thick);
-          pen.globalAlpha = 1;
         }
       }
     });
+    // Colour by colour: to change it for each of many bars takes longer than to draw them.
+    fillAll(pen, colours.transfer, transfers);
+    fillAll(pen, colours.disk, disks);
+    fills.forEach((colour, at) => fillAll(pen, colour, single[at]));
+    pen.globalAlpha = 0.4;
+    fills.forEach((colour, at) => fillAll(pen, colour, merged[at]));
+    pen.globalAlpha = 1;
+    for (const [i, ...bar] of failed) {
+      pen.fillStyle = outcome[i] === 1 ? colours.erred : hatch;
+      pen.globalAlpha = count[i] > 1 ? 0.5 : 1;
+      pen.fillRect(...bar);
+    }
+    pen.globalAlpha = 1;
+    pen.fillStyle = colours.text;
+    for (const text of texts) pen.fillText(...text);
     if (chosen) {
       pen.fillStyle = colours.accent;
       pen.globalAlpha = 0.2;
@@ -341,25 +346,25 @@
   }
 
   function names(pen, colours, height, top) {
-    if (!gutter()) return;
+    if (!gutter) return;
     pen.save();
     pen.beginPath();
-    pen.rect(0, AXIS, gutter() - 6, height - AXIS);
+    pen.rect(0, AXIS, gutter - 6, height - AXIS);
     pen.clip();
     pen.fillStyle = colours.faint;
     let free = -Infinity;
     for (const track of tracks) {
       const y = AXIS + track.y - top + (track.lanes * scale) / 2;
-      if (y < AXIS || y > height || y < free + 12) continue;
+      if (y < AXIS + 6 || y > height || y < free + 12) continue;
       free = y;
-      pen.fillText(track.name, 6, y, gutter() - 14);
+      pen.fillText(track.name, 6, y, gutter - 14);
     }
     pen.restore();
   }
 
   const STEPS = [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
   function ticks() {
-    const wanted = ((shown.until - shown.since) / wide()) * 110;
+    const wanted = ((shown.until - shown.since) / wide) * 110;
     const step = STEPS.find((one) => one >= wanted) ?? STEPS[STEPS.length - 1];
     const found = [];
     for (let at = Math.ceil(shown.since / step) * step; at < shown.until && found.length < 50; at += step) found.push(at);
@@ -396,13 +401,13 @@
   // --- the run at the pointer --------------------------------------------------------------------
 
   function runAt(left, down) {
-    if (!runs || left < gutter() || down < AXIS) return null;
+    if (!runs || left < gutter || down < AXIS) return null;
     const y = down - AXIS + box.scrollTop;
     const track = tracks.find((one) => y >= one.y && y < one.y + one.lanes * scale);
     if (!track) return null;
     const lane = lanes[track.first + Math.floor((y - track.y) / scale)];
     const at = timeAt(left);
-    const reach = (2 * (shown.until - shown.since)) / wide();
+    const reach = (2 * (shown.until - shown.since)) / wide;
     const k = firstAfter(lane, at - reach);
     let best = null;
     for (const i of lane.slice(k, k + 50)) {
@@ -519,7 +524,7 @@
         zoom(1.002 ** event.deltaY, timeAt(event.clientX - box.getBoundingClientRect().left));
       } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         event.preventDefault();
-        move(event.deltaX / wide());
+        move(event.deltaX / wide);
       }
     },
     { passive: false },
@@ -540,10 +545,10 @@
     if (!chosen) return tell(left, down);
     tip.hidden = true;
     if (chosen.moves) {
-      const by = ((chosen.from - left) / wide()) * (chosen.at.until - chosen.at.since);
+      const by = ((chosen.from - left) / wide) * (chosen.at.until - chosen.at.since);
       if (Math.abs(chosen.from - left) > 4) show(chosen.at.since + by, chosen.at.until + by);
     } else {
-      chosen.to = Math.max(left, gutter());
+      chosen.to = Math.max(left, gutter);
       soon();
     }
   });
@@ -552,7 +557,7 @@
     chosen = null;
     if (!drag) return;
     const [left, down] = place(event);
-    if (!drag.moves && Math.abs(drag.to - drag.from) >= 5) show(timeAt(Math.max(Math.min(drag.from, drag.to), gutter())), timeAt(Math.max(drag.from, drag.to)));
+    if (!drag.moves && Math.abs(drag.to - drag.from) >= 5) show(timeAt(Math.max(Math.min(drag.from, drag.to), gutter)), timeAt(Math.max(drag.from, drag.to)));
     else if (Math.abs(left - drag.from) < 5) tell(left, down);
     soon();
   });
