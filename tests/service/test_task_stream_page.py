@@ -7,15 +7,19 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 import pytest
 import requests
 
-from daskscope.protocol import STREAM_UNIT, unpack_columns
+from daskscope.protocol import STREAM_UNIT, WorkerShare, unpack_columns
 from daskscope_service.db import schema
 from daskscope_service.pages import task_stream
+from tests.insight.constructed import runs
 from tests.seed_writer import SETTINGS, SeedWriter
+from tests.service.beats import make_beat, make_cluster, make_computation, make_task_group, post
 from tests.service.pages import words
 from tests.service_process import ServiceProcess
 
@@ -165,6 +169,35 @@ def test_a_prefix_has_the_same_colour_everywhere(ask: Ask) -> None:
 def test_a_page_without_runs_says_why(ask: Ask, cluster: str, why: str) -> None:
     assert why in _words(ask(cluster).text)
     assert ask(cluster, ".json").json()["rows"] == []
+
+
+def test_a_finding_about_a_worker_leads_to_its_runs(
+    ask: Ask, shared_service: ServiceProcess
+) -> None:
+    slow = "tcp://10.0.0.2:4000"
+    shares = (
+        WorkerShare(slow, 5, 7.5, 0.76, 1.51),
+        WorkerShare("tcp://10.0.0.1:4000", 39, 5.9, 6.0, 0.2),
+    )
+    ran: dict[str, Any] = {"tasks": 120, "completed": 120, "erred": 0, "seconds": {"compute": 25.0}}
+    ran["states"] = {"memory": 120}
+    when: dict[str, Any] = {"started_at": NOW - 100, "stopped_at": NOW - 92.5}
+    where: dict[str, Any] = {"worker_seconds": {"busy": 25.0, "idle": 5.0}, "workers": 4}
+    one = make_computation("c", status="finished", worker_shares=shares, **ran, **when, **where)
+    durations = runs((115, 0.15), (5, 1.5))
+    group = make_task_group("c", longest=1.51, durations=durations, **ran, **when)
+    cluster = make_cluster()
+    beat = make_beat(cluster, computations=(one,), task_groups=(group,))
+    assert post(shared_service.url, shared_service.token(["ingest"], WORKSPACE), beat).ok
+    page = html.unescape(ask(cluster.id, "/../computations/c").text)
+    finding = page.partition('id="finding-slow-worker"')[2].partition("</li>")[0]
+    assert f'href="#worker-{slow}"' in finding
+    assert f'id="worker-{slow}"' in page
+    (address,) = re.findall(r'href="([^"]*/stream[^"]*)"', finding)
+    query = parse_qs(urlparse(address).query)
+    assert query["worker"] == [slow]
+    since, until = (datetime.fromisoformat(query[name][0]) for name in ("since", "until"))
+    assert until - since == pytest.approx(timedelta(seconds=7.6), abs=timedelta(milliseconds=1))
 
 
 def test_another_workspace_s_stream_is_not_found(ask: Ask, shared_service: ServiceProcess) -> None:

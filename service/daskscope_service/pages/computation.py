@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flask import g, render_template, request, url_for
@@ -12,6 +14,7 @@ from flask import g, render_template, request, url_for
 from daskscope import names
 from daskscope_service.accounts.access import may_act
 from daskscope_service.db.scope import Item, Scope, Selection, reading
+from daskscope_service.insight.findings.rules import Judgement
 from daskscope_service.insight.flame import CodeLine, Merged, lines_of, merge
 from daskscope_service.insight.views import ComputationDetail
 from daskscope_service.pages import cluster_context
@@ -119,18 +122,21 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
     groups = _groups(computation.task_groups)
     trace, no_trace = _trace(computation)
     threads, memory, no_series = _meanwhile(cluster_id, since, ended, ended_already=not running)
+    stream_of = partial(
+        url_for,
+        "task_stream.page",
+        cluster_id=cluster_id,
+        since=entered(since - _AROUND),
+        until=entered(ended + _AROUND),
+    )
     return render_template(
         "computation.html",
         now=time.time(),
         # Spans and the last log records arrive shortly after the computation's end.
         moving=running or time.time() - ended < _SETTLES,
         computation=computation,
-        stream=url_for(
-            "task_stream.page",
-            cluster_id=cluster_id,
-            since=entered(since - _AROUND),
-            until=entered(ended + _AROUND),
-        ),
+        stream_of=stream_of,
+        in_stream=_in_stream(computation, explained.judgement, stream_of),
         expected=expected,
         explained=explained,
         lost_workers=lost_workers,
@@ -156,6 +162,22 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         top_lines=[] if merged is None else _top_lines(merged),
         profiled={"cluster": cluster_id, "since": since, "until": until} if profiled else None,
     )
+
+
+def _in_stream(
+    computation: ComputationDetail, judgement: Judgement, stream_of: Callable[..., str]
+) -> dict[str, str]:
+    """Return where the task stream has the runs of findings about a worker or a group, by rule."""
+    prefixes = {f"group-{group['name']}": group["prefix"] for group in computation.task_groups}
+    found = {}
+    for finding in judgement.shown:
+        for measure in finding.evidence:
+            link = measure.link or ""
+            if link.startswith("worker-"):
+                found[finding.rule] = stream_of(worker=link.removeprefix("worker-"))
+            elif link in prefixes:
+                found[finding.rule] = stream_of(prefix=prefixes[link])
+    return found
 
 
 def _contents(computation: ComputationDetail, lost_workers: list[Item]) -> list[tuple[str, str]]:

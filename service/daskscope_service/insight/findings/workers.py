@@ -56,6 +56,7 @@ def slow_worker(evidence: Evidence) -> Outcome:
     if len(slow) > 1:
         were = "was" if len(slow) == 2 else "were"
         others = f"; {plural(len(slow) - 1, 'other worker')} {were} slow, too"
+    on_it = f"worker-{worst.worker}"
     return Finding(
         rule="slow-worker",
         severity=severity_of(evidence, lost, evidence.capacity),
@@ -63,9 +64,9 @@ def slow_worker(evidence: Evidence) -> Outcome:
         f"{duration(worst.seconds / worst.runs)} each; tasks like them took "
         f"{duration(worst.usual_seconds / worst.runs)} on average{others}",
         evidence=(
-            Measure("computed on that worker", worst.seconds, "s", "h-workers"),
-            Measure("usual time of as many runs", worst.usual_seconds, "s", "h-workers"),
-            Measure("task runs on it", worst.runs, "{run}", "h-workers"),
+            Measure("computed on that worker", worst.seconds, "s", on_it),
+            Measure("usual time of as many runs", worst.usual_seconds, "s", on_it),
+            Measure("task runs on it", worst.runs, "{run}", on_it),
         ),
         actions=(Action("Look at that worker's machine and its log, or replace the worker."),),
         seconds=lost,
