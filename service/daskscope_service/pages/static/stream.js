@@ -14,7 +14,7 @@
   const MOST = 1_000_000;
   const LANES = 64;
   const UNIT = 1e-4;
-  // Runs that overlap by fewer seconds share a lane: else a worker of two threads seems to have three.
+  // Runs that overlap by fewer seconds share a lane: else a thread often seems to be two.
   const OVERLAP = 0.005;
   // Heights in pixels: of the axis, and the least and greatest of a lane; the gap between two workers.
   const AXIS = 22;
