@@ -39,11 +39,11 @@ _LEFT_OPEN = (
 
 #: Tests that see a plugin, whatever it is like, and by what. They run, and are reported.
 SEEN = {
-    "test_file_descriptors_dont_leak": _SOCKETS,
-    "test_num_fds": _SOCKETS,
-    "test_worker_fds": _SOCKETS,
-    "test_scheduler_file": _LEFT_OPEN,
-    "test_shutdown_scheduler_disabled": _LEFT_OPEN,
+    "distributed/deploy/tests/test_spec_cluster.py::test_shutdown_scheduler_disabled": _LEFT_OPEN,
+    "distributed/tests/test_nanny.py::test_num_fds": _SOCKETS,
+    "distributed/tests/test_nanny.py::test_scheduler_file": _LEFT_OPEN,
+    "distributed/tests/test_scheduler.py::test_file_descriptors_dont_leak": _SOCKETS,
+    "distributed/tests/test_worker.py::test_worker_fds": _SOCKETS,
 }
 
 #: The tests of a run, by their names: what became of each.
@@ -76,8 +76,8 @@ def compare(checkout: Path, arguments: Sequence[str], again: int) -> bool:
             totals["with"].update(with_plugin.values())
             click.echo(f"{tests}: without {_told(without)}; with the plugin {_told(with_plugin)}")
             for name in sorted(_passes_only_without(without, with_plugin)):
-                if name in SEEN:
-                    click.echo(f"  {name}: failed with the plugin, as it must: {SEEN[name]}")
+                if why := SEEN.get(f"{tests.partition('::')[0]}::{name}"):
+                    click.echo(f"  {name}: failed with the plugin, as it must: {why}")
                     continue
                 passed = _repeated(runs, tests, name, again)
                 differs = passed["without"] == again and passed["with"] < again

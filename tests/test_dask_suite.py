@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests import dask_suite
 from tests.dask_suite import compare
 from tests.matrix import matrix
 
@@ -60,14 +61,21 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_test_that_passes_only_without_the_plugin_is_named(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some, other = "distributed/tests/test_some.py", "distributed/tests/test_other.py"
+    # A test of this name that may fail is in another file.
+    monkeypatch.setitem(dask_suite.SEEN, f"{other}::test_breaks_with_the_plugin", "as it must")
     assert not compare(checkout, [some], again=1)
     told = capsys.readouterr().out
     assert "without 1 failure, 3 passed; with the plugin 2 failure, 2 passed" in told
     assert "1 tests differ\n  test_breaks_with_the_plugin\n" in told
     assert "1 clusters reported, with 0 errors" in told
+
+    with monkeypatch.context() as patch:
+        patch.setitem(dask_suite.SEEN, f"{some}::test_breaks_with_the_plugin", "as it must")
+        assert compare(checkout, [some], again=1)
+        assert "test_breaks_with_the_plugin: failed with the plugin" in capsys.readouterr().out
 
     # All files, where none is named.
     assert compare(checkout, ["-k", "same or there or nothing"], again=1)
