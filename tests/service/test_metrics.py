@@ -35,6 +35,7 @@ NAMES = {
     "daskscope_service_database_size_bytes",
     "daskscope_service_database_up",
     "daskscope_service_finding_events",
+    "daskscope_service_log_lines_dropped",
     "daskscope_service_last_beat_age_seconds",
     "daskscope_service_otlp_rejected",
     "daskscope_service_queue_capacity",
