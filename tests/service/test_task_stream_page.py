@@ -167,9 +167,9 @@ def test_an_answer_to_the_script_is_bounded_and_goes_on(ask: Ask) -> None:
 
 def test_a_table_of_too_much_says_what_it_has(ask: Ask) -> None:
     page = ask("long").text
-    assert "The newest 12,000 task runs on 2 workers" in _words(page)
-    assert "The table has the newest 12,000 entries of this time" in _words(page)
-    assert [cells[0] for cells in _table(page).values()] == ["6,000", "6,000"]
+    assert "The newest 8,000 task runs on 2 workers" in _words(page)
+    assert "The table has the newest 8,000 entries of this time" in _words(page)
+    assert [cells[0] for cells in _table(page).values()] == ["4,000", "4,000"]
 
 
 def test_a_prefix_has_the_same_colour_everywhere(ask: Ask) -> None:

@@ -32,7 +32,7 @@ blueprint = Blueprint("task_stream", __name__)
 
 #: How many entries the table adds up, the newest: it takes some 50 ms. How many rows it has, and
 #: how many prefixes the legend names.
-MOST_ADDED, MOST_ROWS, MOST_NAMED = 10_000, 100, 24
+MOST_ADDED, MOST_ROWS, MOST_NAMED = 8_000, 100, 24
 #: How many characters of packed columns and of names one answer to the script has, and a row more.
 MOST_SENT = 1_000_000
 #: The shortest time that "zoom in" leads to, in seconds.
