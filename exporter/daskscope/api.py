@@ -294,8 +294,9 @@ def make_report(cluster_id: str, computation_id: str | None = None, *, code: boo
 def make_trace(cluster_id: str, since: Since = None, until: Since = None) -> str:
     """Return a cluster's task stream as trace events, in JSON: a file to open in Perfetto.
 
-    It has the newest 100,000 runs, or merged runs: if there are more, ``otherData["more"]`` is
-    true. Raises as :func:`task_stream`.
+    ``cluster_id`` is the cluster's id, or its name, if only one has it. The file has the newest
+    100,000 runs, or merged runs: if there are more, ``otherData["more"]`` is true. Raises as
+    :func:`task_stream`.
     """
     _check_text("cluster_id", cluster_id)
     moments = {"since": moment_of(since), "until": moment_of(until)}

@@ -71,7 +71,7 @@ def workspace() -> str:
 def cluster(shared_service: ServiceProcess, workspace: str) -> str:
     """The id of a cluster whose intervals overlap, as they do where runs take long."""
     streams = tuple(random_stream(number, number) for number in range(5))
-    beat = make_beat(make_cluster(), task_streams=streams)
+    beat = make_beat(make_cluster(name="traced"), task_streams=streams)
     assert post(shared_service.url, shared_service.token(workspace=workspace), beat).ok
     return beat.cluster.id
 
@@ -165,7 +165,7 @@ def test_the_command_prints_the_file(shared_service: ServiceProcess, cluster: st
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert done.stdout == daskscope.api.make_trace(cluster)
+    assert done.stdout == daskscope.api.make_trace(cluster) == daskscope.api.make_trace("traced")
 
 
 def test_a_file_of_too_many_runs_says_so_and_where_it_goes_on(

@@ -10,6 +10,7 @@ from flask import Blueprint, Response
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, Selection, encode_cursor, reading
 from daskscope_service.insight.trace_events import trace_events
+from daskscope_service.queries.cluster_filter import cluster_called
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.task_streams import list_task_streams
 from daskscope_service.web.downloads import attach
@@ -27,22 +28,23 @@ _MOST_READS = 50
 
 @blueprint.get("/clusters/<cluster_id>/stream/trace")
 @require("read")
-@describes(Operation({JSON: None}, (SINCE, UNTIL, CURSOR), problems=(400,)))
+@describes(Operation({JSON: None}, (SINCE, UNTIL, CURSOR), problems=(400, 409)))
 def trace(cluster_id: str) -> Response:
     """Answer with a cluster's task stream as a file of trace events, to open in Perfetto.
 
-    Each worker is a process. Its threads are lanes in which runs do not overlap, because which of
-    its threads a run was in is not known. Merged runs have lanes of their own. If there are more
-    than 100,000 runs, the file has the newest: then `more` in its `otherData` is true, and the
-    header `Link` has the address of a file of earlier ones.
+    Instead of the cluster's id, its name will do, if only one has it. Each worker is a process. Its
+    threads are lanes in which runs do not overlap, because which of its threads a run was in is not
+    known. Merged runs have lanes of their own. If there are more than 100,000 runs, the file has
+    the newest: then `more` in its `otherData` is true, and the header `Link` has the address of a
+    file of earlier ones.
     """
     refuse_unknown("since", "until", "cursor")
     since, until = period()
     _, after = part()
-    which = Selection(since=since, until=until, cluster=cluster_id, after=after)
     streams: list[Item] = []
     with reading() as scope:
-        cluster = one_cluster(scope, cluster_id)
+        cluster = cluster_called(scope, cluster_id) or one_cluster(scope, cluster_id)
+        which = Selection(since=since, until=until, cluster=cluster.id, after=after)
         events = 0
         for _ in range(_MOST_READS):
             page = list_task_streams(scope, which)
@@ -51,7 +53,7 @@ def trace(cluster_id: str) -> Response:
             which = replace(which, after=page.next)
             if page.next is None or events >= MOST_EVENTS:
                 break
-    about = {"cluster": cluster_id, "more": which.after is not None}
+    about = {"cluster": cluster.id, "more": which.after is not None}
     lines = ",\n".join(map(_compact, trace_events(streams)))
     file = f'{{"otherData":{_compact(about)},"traceEvents":[\n{lines}\n]}}\n'
     response = Response(file.encode(), content_type=JSON)

@@ -23,8 +23,8 @@ def trace(cluster: str, since: str, until: str | None) -> None:
     """Print when and where each task of a cluster ran, as trace events.
 
     \b
-    CLUSTER is its id, as `daskscope list` shows it. Open the file at https://ui.perfetto.dev or in
-    chrome://tracing, which need no service:
+    CLUSTER is an id, or a name that only one cluster has, as `daskscope list` shows them. Open the
+    file at https://ui.perfetto.dev or in chrome://tracing, which need no service:
       daskscope trace Scheduler-1f0c > trace.json
 
     The command queries the service with a token of scope read, like `daskscope list`.
