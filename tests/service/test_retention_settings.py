@@ -159,7 +159,7 @@ def test_the_forecast_is_what_a_round_then_removes(engine: Engine) -> None:
         "computations": 1,
         "failures": 2,
         "events": 1,
-        "profiles": 1,
+        "profiles": 2,  # and a task stream
         "spans": 1,
         "logs": 1,
         "series-full": 0,
