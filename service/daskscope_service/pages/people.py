@@ -42,6 +42,8 @@ MOST_SHOWN = 100
 _SHADES = 6
 
 _DAY = 86400
+#: The days in which the findings are of what would save most.
+_CAUSE_DAYS = 30
 
 _CSV = (
     *("user", "week", "clusters", "cluster_hours", "compute_hours", "idle_compute_hours"),
@@ -94,7 +96,7 @@ def people() -> ResponseReturnValue:
         if not has_clusters(scope):
             return first_run()
         items = list_usage(scope, first, weeks, 7)
-        causes = costliest_cause_of_users(scope, first * _DAY)
+        causes = costliest_cause_of_users(scope, now - _CAUSE_DAYS * _DAY)
         budgets = [
             in_words(limit, spent(scope.connection, scope.workspace, limit, now))
             for limit in list_budgets(scope.connection, scope.workspace)
@@ -131,6 +133,7 @@ def people() -> ResponseReturnValue:
         text_of=functools.partial(_text, measure),
         budgets=budgets,
         causes=causes,
+        cause_days=_CAUSE_DAYS,
         prices=price_lists(items),
         shades=_SHADES,
     )
