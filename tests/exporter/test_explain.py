@@ -28,6 +28,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 import daskscope
 from daskscope import names, protocol
+from daskscope.otlp.readings import PEAKS
 from tests import forked
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
@@ -266,8 +267,9 @@ def test_of_otlp_every_field_is_shown(
     who, metrics = _received(recorder, "metrics", "metrics", last=True)
     assert {name: shown["metrics"][name] for name in who} == who
     sent_metrics = {metric["name"]: metric for metric in metrics}
-    # What a bound drops may have come since.
-    assert sent_metrics.keys() - shown["metrics"].keys() <= {names.DROPPED.name}
+    # What a bound drops, and what workers report, may have come since.
+    since = {names.DROPPED, names.MEMORY_PEAK, *PEAKS}
+    assert sent_metrics.keys() - shown["metrics"].keys() <= {metric.name for metric in since}
     for name, told_metric in _without(shown["metrics"], *who).items():
         metric, kind = sent_metrics[name], told_metric["kind"]
         data = metric.pop(kind)

@@ -94,7 +94,7 @@ def test_shares_of_more_workers_than_are_kept_apart() -> None:
 
 def test_first_runs_are_remembered_up_to_a_bound_and_while_the_worker_is_there() -> None:
     first = FirstRuns()
-    prefix, other = PrefixTotals(first), PrefixTotals(first)
+    prefix, other = PrefixTotals("one", first, None), PrefixTotals("other", first, None)
     assert first.is_first("a", prefix)
     assert not first.is_first("a", prefix)
     assert first.is_first("a", other)

@@ -42,7 +42,8 @@ def environment(local_service: ServiceProcess) -> Iterator[dict[str, str]]:
 def test_the_python_examples_print_what_the_service_knows(
     environment: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exec("".join(examples("python")), {})
+    (cluster,) = list_clusters()
+    exec("".join(examples("python")).replace("Scheduler-1f0c", cluster["id"]), {})
     printed = capsys.readouterr().out
     for word in ("ada", "running", "ZeroDivisionError", "progress", "no cluster"):
         assert word in printed

@@ -37,7 +37,8 @@ class LatestRows:
             self._last = observed
             for field in dataclasses.fields(observed):
                 rows = getattr(observed, field.name)
-                if not isinstance(rows, tuple) or field.name in _STATE:
+                # A named tuple is a value of the state.
+                if type(rows) is not tuple or field.name in _STATE:
                     continue
                 known = self._rows.setdefault(field.name, {})
                 # Rows without a key are identified by id, which is unique while the row is stored
