@@ -185,6 +185,19 @@ def test_owners_set_and_remove_budgets_of_users_and_tags(
         refused = send(currency="EUR", **form)
         assert refused.status_code == 400, form
         assert why in refused.text, form
+    for of in (
+        {"user": "a\0b"},
+        {"tag": "a\0b=c"},
+        {"tag": "a=\0"},
+        {"tag": 'a"b=c'},
+        {"tag": "a\\=c"},
+    ):
+        refused = owner.put(f"{api}/budget", json={"amount": 5} | of, timeout=30)
+        assert refused.status_code == 400, of
+        assert owner.get(f"{shared_service.url}/people", timeout=30).ok
+    # What no budget is for is found all the same, and whatever a value has.
+    assert send(amount="5", currency="EUR", tag="$[0].x=it's \"\\").ok
+    assert send(tag="$[0].x=it's \"\\").ok
     assert send(user="<b>anna</b>").ok
     assert send(user="nobody").ok
     assert [one["user"] for one in listed()] == [None, None]

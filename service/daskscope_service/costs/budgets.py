@@ -15,8 +15,10 @@ from daskscope_service.db.schema import budget as table
 from daskscope_service.web.fields import Currency, Unfit, check
 
 Amount = Annotated[float, Meta(gt=0, le=1e12)]
-User = Annotated[str, Meta(max_length=300)]
-Tag = Annotated[str, Meta(max_length=600, pattern=r"^($|[^=]+=.+)")]
+User = Annotated[str, Meta(max_length=300, pattern=r"^[^\x00]*$")]
+# A path in JSON, by which databases find a tag, can have no name with quotes or backslashes.
+_TAG = r'^($(?!\n)|[^=\x00"\\]+=[^\x00]+$)'
+Tag = Annotated[str, Meta(max_length=600, pattern=_TAG)]
 
 #: Budgets of a workspace. Each is a sum over the month's clusters, in each round of notifications.
 MOST_BUDGETS = 50
@@ -70,8 +72,11 @@ def set_budget(change: Change, budget: Budget) -> None:
     wrong = "A budget is an amount above 0 and a currency, such as 500 EUR."
     check(Amount, budget.amount, "amount", wrong)
     check(Currency, budget.currency, "currency", wrong)
-    check(User, budget.user, "user", "A user's name has at most 300 characters.")
-    check(Tag, budget.tag, "tag", "Write a tag as name=value, such as team=imaging.")
+    check(User, budget.user, "user", "A user's name has at most 300 characters, and none is NUL.")
+    wrong = (
+        "Write a tag as name=value, such as team=imaging; its name without quotes or backslashes."
+    )
+    check(Tag, budget.tag, "tag", wrong)
     if budget.user and budget.tag:
         raise Unfit("tag", "A budget is for a user or for a tag, not for both.")
     connection = change.connection
