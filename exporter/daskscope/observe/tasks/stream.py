@@ -7,9 +7,10 @@ bounded; the rest are merged by worker, prefix and time. Tasks' keys are never n
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from heapq import heappush, heapreplace
+from itertools import chain
 from math import inf
 from operator import sub
 from typing import Any
@@ -21,8 +22,8 @@ from daskscope.names import OTHER
 from daskscope.observe.tasks.runs import Action, Outcome
 from daskscope.protocol import STREAM_OUTCOMES, STREAM_UNIT
 
-#: Runs that are noted before they are merged, each some 100 bytes.
-MAX_NOTED = 10_000
+#: Runs that are noted before they are merged: some two milliseconds' work, often on the event loop.
+MAX_NOTED = 500
 #: The most entries of one interval, each some ten bytes: if it has no more runs, these are sent one
 #: by one.
 MAX_ENTRIES = 4_000
@@ -41,7 +42,6 @@ _LEVELS = len(_SLOTS) + 2
 # A run in the flat list of notes: worker, prefix, outcome, start and stop of computing, seconds of
 # transfers and of disk.
 _OF_RUN = 7
-_STARTS, _STOPS = slice(3, None, _OF_RUN), slice(4, None, _OF_RUN)
 
 #: A run as it was noted and, as in :class:`.protocol.TaskStream` but in seconds, its count, seconds
 #: and longest. A list, because what is added to it changes.
@@ -51,53 +51,52 @@ _Entry = list[Any]
 class _Merged:
     """Runs that are sent one by one, and the others, merged: ``most`` entries in all.
 
-    ``runs`` is how many were added.
+    ``runs`` is how many were added. To add one takes some two microseconds, however many there are,
+    so that few at a time hold nobody up.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.runs = 0
-        #: A flat list.
-        self.whole: list[Any] = []
+        # A flat list. Once any are merged: of the failed ones.
+        self._whole: list[Any] = []
+        # Those that took longest: a heap, by the seconds.
+        self._slowest: list[tuple[float, tuple[Any, ...]]] = []
         self._entries: dict[Any, _Entry] = {}
         self._level = 0
+        self._merges = False
 
     def copy(self) -> _Merged:
         other = _Merged(self.most)
-        other.runs, other.whole, other._level = self.runs, self.whole.copy(), self._level
+        other.runs, other._level, other._merges = self.runs, self._level, self._merges
+        other._whole, other._slowest = self._whole.copy(), self._slowest.copy()
         other._entries = {key: entry.copy() for key, entry in self._entries.items()}
         return other
 
     def add(self, noted: list[Any]) -> None:
         """Add runs from a flat list."""
         self.runs += len(noted) // _OF_RUN
-        runs = self.whole + noted
-        if len(runs) // _OF_RUN + len(self._entries) <= self.most:
-            self.whole = runs
-            return
-        took = sorted(map(sub, runs[_STOPS], runs[_STARTS]))
+        if not self._merges:
+            if self.runs <= self.most:
+                self._whole += noted
+                return
+            noted, self._whole, self._merges = self._whole + noted, [], True
         failed, slowest, most = (int(self.most * part) for part in (FAILED, SLOWEST, MERGED))
-        slow = took[-slowest]
-        # As many may have taken just as long.
-        as_slow = slowest - (len(took) - bisect_right(took, slow))
-        entries = self._entries
-        whole = self.whole = []
+        whole, slow, entries = self._whole, self._slowest, self._entries
         slots = _SLOTS[min(self._level, len(_SLOTS) - 1)]
-        for run in zip(*[iter(runs)] * _OF_RUN, strict=True):
+        for run in zip(*[iter(noted)] * _OF_RUN, strict=True):
             worker, prefix, outcome, start, stop, transfer, disk = run
             seconds = stop - start
             if outcome != "finished":
-                if failed:
-                    failed -= 1
+                if len(whole) < failed * _OF_RUN:
                     whole += run
                     continue
-            elif seconds > slow:
-                whole += run
+            elif len(slow) < slowest:
+                heappush(slow, (seconds, run))
                 continue
-            elif seconds == slow and as_slow:
-                as_slow -= 1
-                whole += run
-                continue
+            elif seconds > slow[0][0]:
+                seconds, run = heapreplace(slow, (seconds, run))
+                worker, prefix, outcome, start, stop, transfer, disk = run
             # As in _put: a call for each run would take as long as all else here.
             key = (worker, prefix, outcome, start // slots)
             entry = entries.get(key) if self._level < len(_SLOTS) else None
@@ -117,6 +116,14 @@ class _Merged:
             entry[8] += seconds
             if seconds > entry[9]:
                 entry[9] = seconds
+
+    def whole(self) -> list[Any]:
+        """Return the runs that are sent one by one, in a flat list."""
+        return [*self._whole, *chain.from_iterable(run for _, run in self._slowest)]
+
+    def count(self) -> int:
+        """Return how many runs are sent one by one."""
+        return len(self._whole) // _OF_RUN + len(self._slowest)
 
     def entries(self) -> list[_Entry]:
         """Return the merged runs."""
@@ -155,13 +162,13 @@ class RawStream:
 
     def noted(self) -> int:
         """Return how many runs it holds, merged ones aside."""
-        return (len(self._noted) + len(self._merged.whole)) // _OF_RUN
+        return len(self._noted) // _OF_RUN + self._merged.count()
 
     def row(self) -> protocol.TaskStream:
         """Return the row to send. It takes a while: not for the event loop."""
         merged = self._merged.copy()
         merged.add(self._noted)
-        runs, entries = merged.whole, merged.entries()
+        runs, entries = merged.whole(), merged.entries()
         # In columns, which takes half the time that it takes run by run.
         places = range(_OF_RUN)
         noted = [runs[at::_OF_RUN] + [entry[at] for entry in entries] for at in places]
