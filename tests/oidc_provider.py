@@ -6,12 +6,14 @@ who is let in from then on, and what is wrong with the answers.
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +24,8 @@ from authlib.oauth2.rfc6749.grants import AuthorizationCodeGrant
 from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oidc.core.grants import OpenIDCode
 from flask import Flask, Response, jsonify, request
-from joserfc import jwt
-from joserfc.jwk import KeySet, RSAKey
+from joserfc import jws
+from joserfc.jwk import KeySet, OctKey, RSAKey
 
 CLIENT_ID = "daskscope"
 SECRET = "a secret of the provider's"
@@ -35,10 +37,20 @@ class Provider:
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
 
-    def next(self, *, wrong: str = "", **claims: Any) -> None:
-        """Let in who has ``claims``. ``wrong``: what the answers are not as they should be."""
-        said = {"wrong": wrong, "claims": claims}
+    def next(
+        self, *, wrong: str = "", answers: Mapping[str, Any] | None = None, **claims: Any
+    ) -> None:
+        """Let in who has ``claims``. ``wrong``: what the answers are not as they should be.
+
+        ``answers``: by path, an answer instead of the provider's: its status, headers and body,
+        compressed ``gzip`` times.
+        """
+        said = {"wrong": wrong, "claims": claims, "answers": answers or {}}
         requests.post(f"{self.issuer}/next", json=said, timeout=30).raise_for_status()
+
+    def asked(self) -> list[str]:
+        """Return the paths of all requests so far, those of a test left out."""
+        return list(requests.get(f"{self.issuer}/asked", timeout=30).json())
 
 
 @contextmanager
@@ -116,7 +128,7 @@ def make_app(issuer: str) -> Flask:
         RSAKey.generate_key(2048, {"kid": "1", "use": "sig", "alg": "RS256"}) for _ in range(2)
     )
     codes: dict[str, _Code] = {}
-    state: dict[str, Any] = {"wrong": "", "claims": {"sub": "1"}}
+    state: dict[str, Any] = {"wrong": "", "claims": {"sub": "1"}, "answers": {}}
 
     class Grant(AuthorizationCodeGrant):  # type: ignore[misc]
         TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic",)
@@ -150,15 +162,26 @@ def make_app(issuer: str) -> Flask:
             claims = {
                 "iss": issuer if wrong != "issuer" else "https://elsewhere.example",
                 "aud": CLIENT_ID if wrong != "audience" else "another",
-                "iat": now if wrong != "expiry" else now - 7200,
-                "exp": now + 300 if wrong != "expiry" else now - 3600,
+                "iat": now + {"expiry": -7200, "future": 3600}.get(wrong, 0),
+                "exp": now + {"expiry": -3600, "future": 7200}.get(wrong, 300),
                 "nonce": asked.authorization_code.nonce if wrong != "nonce" else "another",
                 **state["claims"],
             }
-            if wrong == "no nonce":
-                del claims["nonce"]
-            header = {"alg": "RS256", "kid": "1"}
-            text = jwt.encode(header, claims, stranger if wrong == "signature" else key)
+            if wrong.startswith("no "):
+                del claims[wrong.removeprefix("no ")]
+            header: dict[str, Any] = {"alg": "RS256", "kid": "1"}
+            if wrong == "own key":
+                header["jwk"] = stranger.as_dict(private=False)
+            if wrong == "public key as a secret":
+                shared = OctKey.import_key(key.as_pem(private=False))
+                return jws.serialize_compact(
+                    {"alg": "HS256", "kid": "1"}, json.dumps(claims).encode(), shared, ["HS256"]
+                )
+            of_a_stranger = wrong in ("signature", "own key")
+            # Not jwt.encode(), which checks the claims.
+            text = jws.serialize_compact(
+                header, json.dumps(claims).encode(), stranger if of_a_stranger else key
+            )
             if wrong == "algorithm":
                 text = f"eyJhbGciOiJub25lIn0.{text.split('.')[1]}."
             return text
@@ -167,6 +190,24 @@ def make_app(issuer: str) -> Flask:
         app, query_client=lambda _id: _Client(), save_token=lambda _token, _request: None
     )
     server.register_grant(Grant, [OpenID(require_nonce=True), CodeChallenge(required=True)])
+
+    asked: list[str] = []
+
+    @app.get("/asked")
+    def all_asked() -> list[str]:
+        return asked
+
+    @app.before_request
+    def instead() -> Response | None:
+        if request.path not in ("/next", "/asked"):
+            asked.append(request.path)
+        answer = state["answers"].get(request.path)
+        if answer is None:
+            return None
+        body = str(answer.get("body", "")).encode()
+        for _ in range(answer.get("gzip", 0)):
+            body = gzip.compress(body)
+        return Response(body, answer.get("status", 200), answer.get("headers"))
 
     @app.get("/.well-known/openid-configuration")
     def discovery() -> dict[str, Any]:

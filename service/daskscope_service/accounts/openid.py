@@ -42,6 +42,12 @@ _KEPT = 600.0
 #: Bytes: the longest answer that is read, and the size of one read.
 _MOST_BYTES, _CHUNK = 1 << 20, 1 << 16
 
+#: Characters of the longest subject that a provider may give to a person, by the standard.
+_LONGEST_SUBJECT = 255
+
+#: What Authlib, joserfc and the JSON decoder raise for answers whose parts have odd types.
+_ODD = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+
 T = TypeVar("T")
 
 
@@ -105,8 +111,8 @@ class Provider:
         name = claims.get("name") or claims.get("preferred_username")
         proved_at = claims.get("auth_time")
         return Person(
-            subject=str(claims["sub"]),
-            email=email if isinstance(email, str) and "@" in email else None,
+            subject=_subject(claims["sub"]),
+            email=email if isinstance(email, str) and "@" in email and _fits(email) else None,
             email_verified=claims.get("email_verified") is True,
             name=name if isinstance(name, str) else None,
             proved_at=proved_at if type(proved_at) in (int, float) else None,
@@ -117,7 +123,7 @@ class Provider:
         try:
             try:
                 token = jwt.decode(text, self._key_set(), _ALGORITHMS)
-            except (JoseError, ValueError):
+            except (JoseError, *_ODD):
                 # The provider may have changed its keys since they were fetched.
                 token = jwt.decode(text, self._key_set(fresh=True), _ALGORITHMS)
             claims = CodeIDToken(
@@ -131,7 +137,7 @@ class Provider:
                 {"nonce": nonce, "client_id": self.client_id, "access_token": access_token},
             )
             claims.validate(leeway=LEEWAY)
-        except (JoseError, ValueError) as error:
+        except (JoseError, *_ODD) as error:
             raise OpenIDError(f"the provider's answer is not valid: {error}") from None
         return dict(claims)
 
@@ -140,7 +146,7 @@ class Provider:
         method = "client_secret_basic"
         if not self.secret:
             method = "none"
-        elif known and method not in known and "client_secret_post" in known:
+        elif isinstance(known, list) and method not in known and "client_secret_post" in known:
             method = "client_secret_post"
         session = OAuth2Session(
             self.client_id,
@@ -172,9 +178,8 @@ class Provider:
             )
             if document.get("issuer") != self.issuer:
                 raise OpenIDError(
-                    f"the provider at {self.issuer} reports the issuer "
-                    f"{document.get('issuer')!r}; DASKSCOPE_OIDC_ISSUER must be exactly the "
-                    "same"
+                    f"DASKSCOPE_OIDC_ISSUER is {self.issuer}; the provider there reports another "
+                    f"issuer, which must be exactly the same: {document.get('issuer')!r}"
                 )
             self._document, self._keys, self._asked_at = document, None, time.monotonic()
             return document
@@ -230,21 +235,44 @@ class Provider:
             if not answered:
                 self._pause_until = time.monotonic() + _PAUSE
             raise (_invalid(error) if answered else _unreachable(error)) from None
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        except _ODD as error:
             raise _invalid(error) from None
 
 
 def is_safe(url: str) -> bool:
     """Return whether secrets may be sent to ``url``: by HTTPS, or to this machine."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
     loopback = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    return bool(parts.hostname) and (
-        parts.scheme == "https" or (parts.scheme == "http" and loopback)
+    return (
+        bool(parts.hostname)
+        and url.isprintable()
+        and (parts.scheme == "https" or (parts.scheme == "http" and loopback))
     )
 
 
+def _fits(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_SUBJECT and text.isprintable()
+
+
+def _subject(claim: Any) -> str:
+    # Text only: the number 7 and the text "7" would otherwise be the same person.
+    if not isinstance(claim, str) or not _fits(claim):
+        raise OpenIDError(
+            "the provider's answer is not valid: its subject (sub) is not a text of 1 to "
+            f"{_LONGEST_SUBJECT} printable characters"
+        )
+    return claim
+
+
 class _Bounded(HTTPAdapter):
-    """Reads an answer of at most ``_MOST_BYTES``, for about ``_TIMEOUT`` seconds at most."""
+    """Reads an answer of at most ``_MOST_BYTES``, for about ``_TIMEOUT`` seconds at most.
+
+    It follows no redirect: the code and the client's secret are for the provider alone, and no
+    answer of the provider's may lead the service to addresses of its own network.
+    """
 
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
@@ -267,6 +295,8 @@ class _Bounded(HTTPAdapter):
         finally:
             response.close()
         response._content = bytes(body)
+        if response.is_redirect:
+            raise requests.TooManyRedirects("the answer is a redirect", response=response)
         return response
 
 

@@ -6,12 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daskscope.one_line import one_line
+
 #: Seconds by which the provider's clock may be off.
 LEEWAY = 60
 
 
+#: Characters of the provider's that are quoted in a message.
+_QUOTED = 250
+
+
 class OpenIDError(Exception):
-    """The provider cannot be used, or its answer is not valid. The message says why."""
+    """The provider cannot be used, or its answer is not valid. The message says why.
+
+    The message may quote the provider, whose text may have any length and any characters.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message[:_QUOTED]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ name or an e-mail address can pass to someone else.
 
 from __future__ import annotations
 
+import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection, Engine, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from daskscope.one_line import one_line
 from daskscope_service.accounts import audit, members, sessions, users
 from daskscope_service.accounts.login_rate_limit import TooManyAttempts, network
 from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
@@ -159,7 +161,7 @@ def finish(
     try:
         person = provider.redeem(code, nonce=attempt.nonce, verifier=attempt.verifier)
     except OpenIDError as error:
-        audit.refused(engine, _ACTOR, str(error)[:300], address)
+        audit.refused(engine, _ACTOR, str(error), address)
         raise
     is_invited = members.find(engine, members.code_in(attempt.target)) is not None
     try:
@@ -257,17 +259,22 @@ def _start(
 
 
 def _has_proved(person: Person, *, since: float) -> bool:
-    """Return whether the provider says that ``person`` proved their identity after ``since``."""
-    return person.proved_at is not None and person.proved_at >= since - LEEWAY
+    """Return whether the provider says that ``person`` proved their identity after ``since``.
+
+    A time that is yet to come, such as one in milliseconds, says nothing.
+    """
+    at = person.proved_at
+    return at is not None and since - LEEWAY <= at <= time.time() + LEEWAY
 
 
 def _check_domain(settings: Settings, person: Person) -> None:
-    allowed = {domain.casefold() for domain in settings.oidc_domains}
+    # Not casefold(): for it, straße.example is strasse.example, which may be someone else's.
+    allowed = {domain.lower() for domain in settings.oidc_domains}
     if not allowed:
         return
     if person.email is None or not person.email_verified:
         raise NotLetIn("The provider has not verified your e-mail address.")
-    if person.email.rpartition("@")[2].casefold() not in allowed:
+    if person.email.rpartition("@")[2].lower() not in allowed:
         raise NotLetIn("E-mail addresses of your domain are not allowed here.")
 
 
@@ -276,33 +283,25 @@ def _role(settings: Settings, person: Person) -> Role | None:
     if not settings.oidc_roles:
         return next((role for role in ROLES if role == settings.oidc_role), None)
     claimed = person.claims.get(settings.oidc_claim)
-    values = set(map(str, claimed)) if isinstance(claimed, list) else {str(claimed)}
+    # Of other types, the text is Python's own: "None" for a claim that is missing.
+    values = {
+        str(value)
+        for value in (claimed if isinstance(claimed, list) else [claimed])
+        if isinstance(value, str) or type(value) is int
+    }
     given = dict(rule.rpartition("=")[::2] for rule in settings.oidc_roles)
     roles = {given[value] for value in values if value in given}
     return next((role for role in ROLES if role in roles), None)  # the first is the highest
 
 
 def _make_user(connection: Connection, provider: Provider, person: Person, address: str) -> str:
-    # Only a verified e-mail address may become the name of a user.
-    host = urlsplit(provider.issuer).hostname
-    name = person.email if person.email_verified else None
-    name = name or f"{person.subject[:100]} ({host})"
-    taken = users.by_name(connection, name, user.c.made_in)
-    if taken is not None and taken.made_in is not None and person.email_verified:
-        # Someone accepted an invitation to that name without proof that it is theirs. This must not
-        # keep the real owner of the address out.
-        name = f"{name} ({host})"
-    elif taken is not None:
-        raise NotLetIn(
-            f"There is already a user {name}. If that is you, sign in with your password, and "
-            "connect the two on the page Account."
-        )
+    name = _free_name(connection, provider, person)
     try:
         user_id = users.add(
             connection,
             name=name,
             password_hash="",
-            display_name=(person.name or name)[:200],
+            display_name=one_line(person.name or "")[:200] or name,
             actor=_ACTOR,
             address=address,
         ).id
@@ -310,6 +309,28 @@ def _make_user(connection: Connection, provider: Provider, person: Person, addre
         raise NotLetIn(f"The provider's name for you cannot be used here: {error}.") from None
     _connect(connection, provider, person, user_id, address)
     return user_id
+
+
+def _free_name(connection: Connection, provider: Provider, person: Person) -> str:
+    """Return a name for the new user ``person``. Only a verified e-mail address may become one."""
+    base = person.subject[:100]
+    if person.email is not None and person.email_verified:
+        taken = users.by_name(connection, person.email, user.c.made_in)
+        if taken is None:
+            return person.email
+        if taken.made_in is None:
+            raise NotLetIn(
+                f"There is already a user {person.email}. If that is you, sign in with your "
+                "password, and connect the two on the page Account."
+            )
+        base = person.email
+    # Whoever invites chooses names. An account that someone made by an invitation, without proof
+    # that its name is theirs, must not keep the person out whose name it is.
+    host = urlsplit(provider.issuer).hostname
+    name = f"{base} ({host})"
+    if users.by_name(connection, name, user.c.id) is None:
+        return name
+    return f"{base} ({host}, {secrets.token_hex(4)})"
 
 
 def _connect(
