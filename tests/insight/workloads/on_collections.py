@@ -134,7 +134,7 @@ def cancelled_bag(client: Client) -> None:
 
 def spilling_array(_: Client) -> None:
     """Persist an array that does not fit, and go over it."""
-    x = da.random.default_rng(0).random((16, 5_000_000), chunks=(1, 5_000_000)).persist()
+    x = da.random.default_rng(0).random((32, 2_500_000), chunks=(1, 2_500_000)).persist()
     wait(x)
     (x + x[::-1]).map_blocks(_busy, dtype=float).sum().compute()
 

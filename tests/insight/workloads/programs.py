@@ -64,6 +64,7 @@ def tiny_delayed(_: Client) -> None:
 def spilling(client: Client) -> None:
     """Keep more than fits into memory, and read it again and again."""
     parts = [client.submit(array, 40, n, pure=False) for n in range(16)]
+    wait(parts)
     wait([client.submit(touch, one, two) for one, two in zip(parts, reversed(parts), strict=True)])
 
 
