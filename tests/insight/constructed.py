@@ -136,6 +136,7 @@ def meanwhile_of(**fields: Any) -> Meanwhile:
         "spilled": 0.0,
         "unspilled": 0.0,
         "most_waiting": 0.0,
+        "not_done_then": 0.0,
         "most_unrunnable": 0.0,
         "worker_cpu": 1.8,
         "profiled": 70.0,

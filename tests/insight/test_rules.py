@@ -99,7 +99,7 @@ LARGE_GRAPH = evidence(
 SERIAL = evidence(
     run={"tasks": 40, "completed": 40, "done": 40, "duration": 12.2, "seconds": {"compute": 12.1},
          "groups": (group(tasks=40, completed=40, durations=runs((40, 0.3)), longest=0.31),)},
-    meanwhile={"threads": 8.0, "most_waiting": 34.0,
+    meanwhile={"threads": 8.0, "most_waiting": 34.0, "not_done_then": 35.0,
                "activities": {"idle": 86.9, "thread-noncpu": 12.0, "thread-cpu": 0.1},
                "waiting_lines": 1.0},
 )  # fmt: skip
@@ -348,7 +348,7 @@ HEALTHY: dict[str, Evidence] = {
     ),
     "a reduce waits for its map": evidence(
         run={"tasks": 135, "completed": 135, "done": 135, "seconds": {"compute": 52.0}},
-        meanwhile={"most_waiting": 13.0,
+        meanwhile={"most_waiting": 13.0, "not_done_then": 27.0,
                    "activities": {"idle": 12.5, "thread-cpu": 50.0, "thread-noncpu": 2.0}},
     ),
     "transfers that computing hides": evidence(
@@ -736,6 +736,13 @@ def test_where_nothing_stands_out_it_says_how_much_the_threads_computed() -> Non
     )
     assert judge(evidence(meanwhile={"alone": False})).nothing is None
     assert judge(TINY).nothing is None
+
+
+def test_a_chain_is_known_by_a_measurement_near_its_end_and_not_by_a_client_that_waits() -> None:
+    late = replace(SERIAL, meanwhile=replace(SERIAL.meanwhile, most_waiting=7.0, not_done_then=8.0))
+    assert first(late) == "serial-chain"
+    few = replace(SERIAL, meanwhile=replace(SERIAL.meanwhile, most_waiting=1.0, not_done_then=2.0))
+    assert first(few) != "serial-chain"
 
 
 def test_a_straggler_is_named_by_thresholds_that_can_be_set() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -150,6 +150,9 @@ def _together(
     return dict(at)
 
 
+#: The states of tasks that have not ended.
+_NOT_DONE = ("waiting", "no-worker", "queued", "processing")
+
 _ATTRIBUTES = {
     "task": names.TASK_STATE,
     "worker": names.WORKER_STATE,
@@ -186,6 +189,7 @@ def meanwhile_of_run(
     activities, whole = _activities(run, found, interval, measured, alone)
     counts_of_workers = _together(found[names.WORKER_COUNT.name], since - interval, until)
     first, gathered = _gathering(counts_of_workers, since)
+    most_waiting, not_done_then = _waiting(counts, since, until)
     lately = _most(found[names.WORKER_CPU.name], max(since, until - _LATELY), late)
     return Meanwhile(
         alone=alone,
@@ -197,7 +201,8 @@ def meanwhile_of_run(
         spilled=_of(spilled, names.SPILL_DIRECTION, "write", measured),
         unspilled=_of(spilled, names.SPILL_DIRECTION, "read", measured),
         transferred=sum(transferred.values()) if measured and transferred else None,
-        most_waiting=_most(counts, since, until, task="waiting"),
+        most_waiting=most_waiting,
+        not_done_then=not_done_then,
         most_unrunnable=_most(counts, since, until, task="no-worker"),
         worker_cpu=None if cores is None or not workers else cores / workers,
         profiled=profiled.seconds,
@@ -220,6 +225,18 @@ def _mean(lines: Iterable[SeriesLine], since: float, until: float) -> float | No
     """Return the mean of the points of ``lines``; None if there are too few."""
     points = [value for line in lines for value in _between(line, since, until)]
     return sum(points) / len(points) if len(points) >= _LEAST_POINTS else None
+
+
+def _waiting(
+    counts: Sequence[SeriesLine], since: float, until: float
+) -> tuple[float | None, float | None]:
+    """Return the most tasks that waited for others at once, and how many were not done then."""
+    waiting = _together(counts, since, until, task="waiting")
+    if not waiting:
+        return None, None
+    at = max(waiting, key=lambda time: waiting[time])
+    not_done = (_together(counts, at, at, task=state) for state in _NOT_DONE)
+    return waiting[at], sum(sum(points.values()) for points in not_done)
 
 
 def _gathering(workers: Mapping[float, float], since: float) -> tuple[float | None, float | None]:

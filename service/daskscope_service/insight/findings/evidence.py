@@ -275,7 +275,8 @@ class Meanwhile:
     threads' time, including idle time. ``worker_cpu`` is the most cores that one worker used, as an
     average over the workers. ``line`` is the line of code, as ``file:line``, in which profiles saw
     threads most; ``waiting_lines`` is the share, 0 to 1, of what they saw in lines that wait rather
-    than compute. ``idle_longest`` is the longest time without work.
+    than compute. ``idle_longest`` is the longest time without work. ``not_done_then`` counts the
+    tasks that were not done when ``most_waiting`` of them waited for others.
 
     ``scheduler_cpu`` is how many cores the scheduler's process used, on average. ``first_workers``
     is the number of workers at the start; ``gathered`` is the seconds until four fifths of the
@@ -294,6 +295,7 @@ class Meanwhile:
     unspilled: float | None = None
     transferred: float | None = None
     most_waiting: float | None = None
+    not_done_then: float | None = None
     most_unrunnable: float | None = None
     worker_cpu: float | None = None
     profiled: float | None = None

@@ -311,8 +311,8 @@ def serial_chain(evidence: Evidence) -> Outcome:
     """Tasks ran one after another, because each needs the one before.
 
     How it is found: in a run of 10 s or more, at least 10 tasks computed for about as long as the
-    run took, so one at a time; half of them or more waited for others at once, and threads had
-    nothing to do for at least 40 % of the time.
+    run took, so one at a time; at least 5 waited for others at once, which were half or more of
+    those that were not done; and threads had nothing to do for at least 40 % of the time.
 
     What to do: look for steps that do not need each other, or use fewer workers: more of them do
     not help.
@@ -332,9 +332,13 @@ def serial_chain(evidence: Evidence) -> Outcome:
     if not limits["serial.least"] <= at_once <= limits["serial.most"]:
         return None
     idle, waiting = evidence.idle_share, evidence.meanwhile.most_waiting
-    if idle is None or waiting is None:
+    not_done = evidence.meanwhile.not_done_then
+    if idle is None or waiting is None or not_done is None:
         return NotMeasured("how many tasks waited for others")
-    if idle < limits["serial.idle"] or waiting < limits["serial.waiting"] * run.tasks:
+    if idle < limits["serial.idle"] or waiting < limits["serial.at-once"]:
+        return None
+    # Not of all tasks: the one measurement of a short run may come when most are done.
+    if waiting < limits["serial.waiting"] * not_done:
         return None
     if not evidence.meanwhile.alone:
         return NotMeasured("which computation's tasks waited")
