@@ -80,6 +80,7 @@ JOBS: Columns = (
     ("BY", "level", 7),
     ("STATUS", "status", 11),
     ("USER", "user", 16),
+    ("SAVES MOST", "saves_most", 18),
     ("ID", "id", 18),
     ("JOB", "title", 0),
 )

@@ -196,9 +196,10 @@ def list_jobs(
     """Return the jobs (the same work over time) with a run since ``since``, newest first.
 
     Each has ``id``, ``title``, ``level`` (what its runs have in common: name, code, shape),
-    ``runs``, ``duration`` of the usual run, ``cost`` of the last 30 days, ``change`` and ``url``:
-    :class:`daskscope.api_types.Job` has them all. ``sort`` is last, cost or change. Raises as
-    :func:`list_clusters`.
+    ``runs``, ``duration`` of the usual run, ``cost`` of the last 30 days, ``change``,
+    ``saves_most`` (the cause that cost most in these days) and ``url``:
+    :class:`daskscope.api_types.Job` has them all. ``sort`` is last, cost, change or saving. Raises
+    as :func:`list_clusters`.
     """
     found = _items("jobs", limit, since=since, user=user, sort=sort)
     return cast(list[Job], answers.Answers(map(answers.Answer, found), answers.JOBS))

@@ -396,6 +396,20 @@ class JobChange(TypedDict):
     chance: float | None
 
 
+class CostOfCause(TypedDict):
+    """What a cause (the ``rule`` of ``findings``, their number) cost the runs of a job.
+
+    ``seconds`` are of threads. ``cost`` is an estimate by currency, by prices of ``sources``; empty
+    without prices. A job with many runs is estimated by its newest ones.
+    """
+
+    rule: str
+    findings: int
+    seconds: float
+    cost: dict[str, float]
+    sources: list[PriceSource]
+
+
 class Job(TypedDict):
     """The same work over time. ``level`` is what its runs have in common.
 
@@ -406,7 +420,8 @@ class Job(TypedDict):
     ``duration`` and ``task_seconds`` are those of the usual run: the medians of the runs that
     passed since the last ``change``. ``spread`` is how far these runs typically are from the usual
     duration, as a share of it. All three are None if no run has passed. ``cost`` is an estimate for
-    all runs of the last 30 days, by prices of ``price_source``; None without prices.
+    all runs of the last 30 days, by prices of ``price_source``; None without prices. ``saves_most``
+    is the cause that cost these runs most threads' time; None if nothing stands out.
     """
 
     id: str
@@ -427,6 +442,7 @@ class Job(TypedDict):
     currency: str | None
     price_source: PriceSource | None
     change: JobChange | None
+    saves_most: CostOfCause | None
     url: str
 
 

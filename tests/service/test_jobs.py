@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dask
@@ -15,9 +16,13 @@ from daskscope.protocol import CodeFrame, Prices
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
+from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.retention.removal import remove_keys
+from daskscope_service.telemetry.embedded import EmbeddedSeries
+from tests.patience import wait_until
 from tests.service.beats import ENVIRONMENT, make_beat, make_cluster, make_computation, post
 from tests.service.job_history import CODE, EDITED, LINE, NOW, Place
+from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
 
 
@@ -229,3 +234,53 @@ def test_a_job_says_which_size_its_workers_need(place: Place) -> None:
     assert "<code>--memory-limit 1280MiB</code>" in page
     assert found["saving"]["text"] in page
     assert found["saving"]["text"].endswith("(estimate)")
+
+
+@pytest.mark.sqlite
+def test_jobs_are_ranked_by_what_would_save_most_of_a_month(place: Place) -> None:
+    for day in (2, 3, 40):  # the last one is not of this month
+        place.run(100, day, worker_seconds={"busy": 340.0, "idle": 0.0, "paused": 60.0})
+    large = place.run(
+        100, 1, spans=("large",), worker_seconds={"busy": 310.0, "idle": 0.0, "paused": 90.0}
+    )
+    place.run(1, 1, spans=("fine",))
+    # They are summarised before anything is found, and then again.
+    place.jobs(runs=5)
+    evaluator = Evaluator(place.service.engine, EmbeddedSeries(place.service.engine), 60.0)
+
+    def ranked() -> list[Any]:
+        evaluator.round()
+        found = place.jobs(runs=5, sort="saving")
+        return [(one["name"] or one["level"], one["saves_most"]) for one in found]
+
+    def is_found() -> bool:
+        return len([one for _, one in ranked() if one]) == 2
+
+    assert wait_until(is_found)
+    [first, second, last] = ranked()
+    cause = {"rule": "paused", "findings": 2, "seconds": 120.0, "sources": ["cluster"]}
+    assert first == ("code", cause | {"cost": {"USD": pytest.approx(120.0)}})
+    assert second[0] == "large"
+    assert second[1]["seconds"] == 90.0
+    assert last == ("fine", None)
+    page = place.page("/jobs?sort=saving")
+    assert ">Paused</a>" in page
+    assert "found 2 ×" in page
+    rows = place.page("/jobs.csv?sort=saving")
+    assert "paused,120" in rows
+    with dask.config.set({"daskscope.endpoint": place.service.url, "daskscope.token": place.token}):
+        jobs = daskscope.list_jobs(sort="saving")
+    assert jobs[0]["saves_most"]["findings"] == 2
+    assert "paused" in repr(jobs)
+
+    # A mute leaves a finding out at once, and its end brings it back.
+    wish = {"rule": "paused", "cluster": f"Scheduler-{place.workspace}-4", "computation": large}
+    until = datetime.now(UTC) + timedelta(days=1)
+    wish |= {"reason": "a known test", "until_at": until.isoformat()}
+    owner = browser_of(place.service, make_user(place.service, {place.workspace: "owner"}).name)
+    muted = owner.post(f"{place.service.url}/api/v1/mutes", json=wish, timeout=30)
+    assert muted.status_code == 201, muted.text
+    assert dict(ranked())["large"] is None
+    ended = owner.delete(f"{place.service.url}/api/v1/mutes/{muted.json()['id']}", timeout=30)
+    assert ended.ok, ended.text
+    assert dict(ranked())["large"] is not None

@@ -46,9 +46,9 @@ def _options(*names: str) -> Callable[[F], F]:
         ),
         "sort": click.option(
             "--sort",
-            type=click.Choice(["last", "cost", "change"]),
-            help="Order: newest run (last, the default), highest cost in the last 30 days, or "
-            "latest change.",
+            type=click.Choice(["last", "cost", "change", "saving"]),
+            help="Order: newest run (last, the default), highest cost in the last 30 days, latest "
+            "change, or most saved without the costliest cause of the last 30 days (saving).",
         ),
         "since": click.option(
             "--since",

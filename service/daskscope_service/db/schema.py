@@ -372,6 +372,8 @@ job = Table(
     Column("price_source", String),  # "cluster", "workspace" or "list": who has set the prices
     Column("change", JSON(none_as_null=True)),  # the newest one
     Column("change_at", Float),
+    Column("saves_most", JSON(none_as_null=True)),  # the costliest cause of the runs of a month
+    Column("saves_most_seconds", Float),  # threads' time that it cost; None: without a cause
     Column("due_at", Float),  # when to sum it up again; None: not before its next run
     Index("job_by_last_run", "workspace", "last_at", "id"),
     Index(

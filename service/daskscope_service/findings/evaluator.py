@@ -23,6 +23,7 @@ from daskscope_service.findings.stored_findings import as_rows, store_findings
 from daskscope_service.insight.findings.rules import judge
 from daskscope_service.periodic import Lease, SomeFailed, in_each, together_or_alone
 from daskscope_service.queries import evidence
+from daskscope_service.queries.job_runs import sum_up_jobs_of
 from daskscope_service.telemetry.store import SeriesStore
 
 logger = logging.getLogger(__name__)
@@ -166,6 +167,12 @@ class Evaluator:
             for row, (found, next_at) in zip(rows, judged, strict=True):
                 new += store_findings(connection, name, row.cluster, row.id, found)
                 _judged_at(connection, name, row, next_at)
+            ended = [
+                (row.cluster, row.id)
+                for row, (found, next_at) in zip(rows, judged, strict=True)
+                if found and next_at is None
+            ]
+            sum_up_jobs_of(connection, name, ended, now)
         self._report(name, new)
 
     def _judged(self, scope: Scope, row: Any) -> tuple[list[Item], float | None]:

@@ -16,6 +16,7 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, computation
 from daskscope_service.db.schema import mute as table
 from daskscope_service.findings.rule_parameter import RULE_NAMES
+from daskscope_service.queries.job_runs import sum_up_jobs_of
 from daskscope_service.web.fields import Missing, Name, Unfit, check
 
 #: The most mutes of a workspace, and the longest time of one in seconds.
@@ -85,6 +86,7 @@ def mute(change: Change, wish: NewMute) -> str:
             **change.stamp,
         )
     )
+    _sum_up_jobs(change, wish, now)
     day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(wish.until))
     change.log("finding muted", f"{_subject(wish)} until {day} UTC: {wish.reason}")
     return id
@@ -101,8 +103,19 @@ def unmute(change: Change, id: str) -> NewMute:
         delete(table).where(table.c.workspace == change.workspace, table.c.id == id)
     )
     wish = NewMute(*row)
+    _sum_up_jobs(change, wish, time.time())
     change.log("finding unmuted", _subject(wish))
     return wish
+
+
+def _sum_up_jobs(change: Change, wish: NewMute, now: float) -> None:
+    """Have the jobs that a mute covers summarised again: what would save most leaves it out."""
+    query = select_in(change.workspace, computation, computation.c.cluster, computation.c.id)
+    query = query.where(computation.c.cluster == wish.cluster)
+    if wish.computation:
+        query = query.where(computation.c.id == wish.computation)
+    runs = [tuple(row) for row in change.connection.execute(query)]
+    sum_up_jobs_of(change.connection, change.workspace, runs, now)
 
 
 def _subject(wish: NewMute) -> str:

@@ -148,6 +148,7 @@ class JobView(Row, frozen=True):
     currency: str | None
     price_source: str | None
     change: Item | None
+    saves_most: Item | None
     title: str
     user: str | None
     status: str | None

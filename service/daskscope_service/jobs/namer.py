@@ -39,7 +39,7 @@ from daskscope_service.insight.jobs.identity import (
 )
 from daskscope_service.insight.jobs.summary import Changed, summed_up
 from daskscope_service.periodic import Lease, in_each, together_or_alone
-from daskscope_service.queries.causes import among
+from daskscope_service.queries.causes import among, costliest_cause_of_runs
 from daskscope_service.queries.computations import MOST_GROUPS
 from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
 from daskscope_service.queries.statements import statements_at
@@ -318,14 +318,17 @@ def _values(scope: Scope, id: str) -> Item | None:
     summary = summed_up(runs)
     last, change = runs[-1], summary.changes[-1] if summary.changes else None
     since = scope.now - MONTH
-    priced = [run for run in runs if run["started_at"] >= since and run["cost"] is not None]
+    of_month = [run for run in runs if run["started_at"] >= since]
+    # There may be more runs of this month than were read: what they cost is extrapolated.
+    times = max(count_runs(scope, id, since) / len(of_month), 1.0) if of_month else 1.0
+    keys = [(run["cluster"], run["id"]) for run in of_month]
+    cause = costliest_cause_of_runs(scope, keys, since)
+    priced = [run for run in of_month if run["cost"] is not None]
     cost = currency = source = None
     if priced:
         currency, source = priced[-1]["currency"], priced[-1]["price_source"]
         same = [run["cost"] for run in priced if run["currency"] == currency]
-        # There may be more runs of this month than were read: their cost is extrapolated.
-        of_month = sum(run["started_at"] >= since for run in runs)
-        cost = sum(same) * max(count_runs(scope, id, since) / of_month, 1.0)
+        cost = sum(same) * times
     return {
         "first_at": first_run_at(scope, id) or last["started_at"],
         "last_at": last["started_at"],
@@ -342,8 +345,19 @@ def _values(scope: Scope, id: str) -> Item | None:
         if change is None
         else _as_stored(change) | {"earlier": [_as_stored(one) for one in summary.changes[:-1]]},
         "change_at": None if change is None else change.at,
-        # Runs leave the month, so the cost must be summed up again.
-        "due_at": None if cost is None else scope.now + _DAY,
+        "saves_most": None if cause is None else _times(cause, times),
+        "saves_most_seconds": None if cause is None else cause["seconds"] * times,
+        # Runs leave the month and mutes end, so what these cost must be summed up again.
+        "due_at": None if cost is None and cause is None else scope.now + _DAY,
+    }
+
+
+def _times(cause: Item, times: float) -> Item:
+    """Return a cause of some runs as it is of ``times`` as many."""
+    return cause | {
+        "findings": round(cause["findings"] * times),
+        "seconds": cause["seconds"] * times,
+        "cost": {currency: amount * times for currency, amount in cause["cost"].items()},
     }
 
 

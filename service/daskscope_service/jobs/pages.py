@@ -29,6 +29,10 @@ _CSV = make_columns(
     "id level name title user status first_at last_at last_cluster last_computation runs",
     "usual_seconds=duration spread_share=spread usual_task_seconds=task_seconds",
     "cost_of_30_days_estimate=cost currency price_source change",
+    {
+        "saves_most": lambda job: job["saves_most"] and job["saves_most"]["rule"],
+        "saves_most_thread_seconds": lambda job: job["saves_most"] and job["saves_most"]["seconds"],
+    },
 )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from daskscope_service.queries.jobs import Sort
 from daskscope_service.web.parameters import TEXT, Parameter, one_of, refuse_unknown, required
 
-_SORTS: tuple[Sort, ...] = ("last", "cost", "change")
+_SORTS: tuple[Sort, ...] = ("last", "cost", "change", "saving")
 
 SORT = Parameter(
     "sort",
-    "The order of the jobs: by newest run, by cost in the last 30 days (highest first), or by "
-    "latest change.",
+    "The order of the jobs: by newest run, by cost in the last 30 days (highest first), by "
+    "latest change, or by the threads' time that their costliest cause would save (most first).",
     {"enum": list(_SORTS), "default": _SORTS[0]},
 )
 #: The two runs to compare.

@@ -108,6 +108,16 @@ def costliest_cause_of_users(scope: Scope, since: float) -> dict[str, Item]:
     return found
 
 
+def costliest_cause_of_runs(scope: Scope, runs: Collection[Subject], since: float) -> Item | None:
+    """Return the cause that cost these computations the most threads' time since ``since``.
+
+    It is as of :func:`causes_by_cost`, with ``sources`` sorted; None if nothing stands out.
+    """
+    key = (finding.c.cluster, finding.c.computation)
+    found = _by_cost(scope, among(_costs(scope, since, finding.c.rule), key, runs))
+    return found[0] | {"sources": sorted(found[0]["sources"])} if found else None
+
+
 def _costs(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:
     """Return the query for what findings cost by ``keys``, of work that began since ``since``."""
     prices = (finding.c.currency, finding.c.price_source)

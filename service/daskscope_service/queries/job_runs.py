@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import Connection, func, select, tuple_, update
 
 from daskscope_service.costs.pricing import price_clusters
 from daskscope_service.db.row_values import columns_in
+from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, computation
+from daskscope_service.db.schema import job as job_table
 from daskscope_service.db.scope import MOST_BYTES, Item, Scope, read_in_parts, weight
 from daskscope_service.insight.verdict import (
     OF_VERDICT,
@@ -88,6 +90,19 @@ def first_run_at(scope: Scope, job: str) -> float | None:
     """Return when the first run of a job began, None if it has no run."""
     query = scope.select(computation, computation.c.started_at).where(computation.c.job == job)
     return scope.connection.execute(query.order_by(computation.c.started_at).limit(1)).scalar()
+
+
+def sum_up_jobs_of(
+    connection: Connection, workspace: str, runs: Sequence[tuple[str, str]], now: float
+) -> None:
+    """Have the jobs of these runs summarised again: their findings are part of the summary."""
+    if not runs:
+        return
+    key = (computation.c.cluster, computation.c.id)
+    ids = among(select_in(workspace, computation, computation.c.job), key, runs)
+    jobs = sorted({id for id in connection.execute(ids).scalars() if id is not None})
+    this = (job_table.c.workspace == workspace, job_table.c.id.in_(jobs))
+    connection.execute(update(job_table).where(*this).values(due_at=now))
 
 
 def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:

@@ -27,7 +27,7 @@ from daskscope_service.queries.job_runs import newest_runs
 from daskscope_service.queries.thresholds import thresholds_of
 from daskscope_service.web.fields import Missing
 
-Sort = Literal["last", "cost", "change"]
+Sort = Literal["last", "cost", "change", "saving"]
 
 #: How many of the newest runs' findings are counted.
 _OF_FINDINGS = 50
@@ -39,6 +39,8 @@ _ORDERS: dict[str, Any] = {
     "last": job.c.last_at,
     "cost": func.coalesce(job.c.cost, 0.0),
     "change": func.coalesce(job.c.change_at, 0.0),
+    # A cause may cost no threads' time: it comes before none.
+    "saving": func.coalesce(job.c.saves_most_seconds, -1.0),
 }
 
 
