@@ -52,7 +52,8 @@ _KEYS = (
 _BEHIND_ONE = "|".join(f"(?<={key})|(?<={key}[ _.-])" for key in _KEYS)
 # The value behind these names may be a plain word.
 _PLAIN = (
-    r"pass[_-]?(?:word|wort|wd|phrase|code)|(?<![a-z])(?!(?-i:(?<![A-Za-z_])PASS\s{0,8}:))"
+    r"pass[_-]?(?:word|wort|wd|phrase|code)|(?:(?<![a-z])|(?<=\\n))"  # after "\\n", too
+    r"(?!(?-i:(?<![A-Za-z_])PASS\s{0,8}:))"
     r"pass(?![a-z]|[_-][a-z])"
     # PWD is also the working directory.
     r"""|(?<![a-z])pwd?(?![a-z]|["']?\s{0,8}[:=]\s{0,8}["']?[/~])|(?<=[a-z])pwd(?![a-z])"""
@@ -88,9 +89,15 @@ _PLACEHOLDER = (
 )
 _NO_PLACE = rf"""(?! {_PLACEHOLDER} (?: [\s"'@&;,)\\<] | \Z ) ) (?! \[scrubbed )"""
 
+# Types of columns, in quotes, as in {"token": "string[pyarrow]"}.
+_DTYPE = r"""(?: u?int\d{1,2} | float\d{2} | object | category | bool(?:ean)? | str(?:ing)?
+    (?: \[ \w{1,20} \] )? | (?: datetime64|timedelta64 ) (?: \[ [\w\s,/]{1,30} \] )? )"""
+
 # A value in quotes always counts, even if it was cut. Quotes may be escaped several times, as in
 # nested JSON.
+# A quote that ends a text begins no value: getpass("Password: ", stream).
 _QUOTED = rf"""[rbfu]{{0,2}} (?P<quote> \\{{0,7}} ["'] ) {_NO_PLACE}
+    (?! {_DTYPE} (?P=quote) ) (?! [)\]}},] [^"'\n]{{0,80}} (?: \n | \Z ) )
     (?: (?! (?P=quote) ) (?: \\. | [^\\\n] ) )++ (?: (?P=quote) | (?= \\{{0,7}} (?: \n | \Z ) ) )"""
 # Behind some names, a quoted value counts only if it looks random.
 _IN_QUOTES = r"""(?: \\. | [^\\\n"'] )"""
@@ -160,6 +167,7 @@ _FORMS = (
     ("ASIA", r"[A-Z0-9]{16}", "AWS"),
     ("ABSK", r"[A-Za-z0-9+/]{40,}+={0,2}", "AWS Bedrock"),
     ("AIza", r"[\w-]{30,}+", "Google"),
+    ("1//", r"0[\w-]{28,}+", "Google"),
     ("GOCSPX-", r"[\w-]{20,}+", "Google"),
     ("ya29.", r"[\w-]{20,}+", "Google"),
     ("sk-", r"[\w-]{20,}+", "OpenAI, Anthropic and others"),
@@ -411,15 +419,17 @@ KINDS = (
     ),
     SecretKind(
         "in a call that is named for it",
-        ("set_", "secretstr(", "secretbytes(", "fernet(", "credential("),
+        ("set_", "secretstr(", "secretbytes(", "fernet(", "credential(", "secret("),
         rf"""(?ix) (?P<keep> \b (?: set_\w{{0,30}}? (?: password|token|secret|api_?key ) | SecretStr
-        | SecretBytes | Fernet | \w{{0,40}}? (?: Key|Token ) Credential ) \( \s{{0,20}} )
+        | SecretBytes | Fernet | \w{{0,40}}? (?: Key|Token ) Credential
+        | Secret (?= \( \s{{0,20}} value ) ) \( \s{{0,20}} (?: value \s? = \s? )? )
         {_QUOTED}""",
     ),
     SecretKind(
         "what signs, in its place",
         ("hmac.", "jwt.", "securestring", "login"),
-        rf"""(?ix) (?P<keep> \b (?: hmac\.new \( | jwt\.(?: en|de )code \( [^,()"'\n]{{1,60}} ,
+        rf"""(?ix) (?P<keep> \b (?: hmac\.new \( | jwt\.(?: en|de )code \(
+        (?: [^,()"'\n]{{1,60}} | \{{ [^{{}}\n]{{0,200}} \}} ) ,
         | ConvertTo-SecureString | login \( (?: key|token ) \s? = ) \s{{0,20}} ) {_QUOTED}""",
     ),
     SecretKind(
@@ -478,6 +488,28 @@ KINDS = (
         [0-9a-f]{8} (?: - [0-9a-f]{4} ){3} - [0-9a-f]{12} \b""",
     ),
     SecretKind(
+        "a header that is a key",  # X-ClickHouse-Key: …
+        ("-key",),
+        r"""(?ix) (?P<keep> (?: (?<! [\w-] ) | (?<= \\n ) ) x- (?! [\w-]{0,40}?
+        (?: cache|idempoten|surrogate|sort|partition|routing|object ) ) [\w-]{0,40} -key
+        \\{0,7}["']? \s{0,4} : \s{0,4}
+        \\{0,7}["']? ) (?! \[scrubbed ) [^\s"'\\]{6,}+""",
+    ),
+    SecretKind(
+        "given to a command's standard input",  # echo … | kinit
+        ("echo",),
+        rf"""(?ix) (?P<keep> \b echo [ ]{{1,4}} (?: -n [ ]{{1,4}} )? ["']? ) {_NO_PLACE} (?! \$ )
+        [^\s"'|<>]{{3,}}+ (?= ["']? \s{{0,4}} \| \s{{0,4}} (?: kinit\b
+        | (?: \S{{0,20}}/ )? chpasswd\b | sudo [ ] [^\n|]{{0,40}} -S\b 
+        | [^\n|]{{1,120}} --password-stdin ) )""",
+    ),
+    SecretKind(
+        "the token in the address of a channel of conda's",
+        ("/t/",),
+        r"""(?x) (?P<keep> :// [\w.:-]{1,80} (?: /conda )? /t/ ) (?= [\w-]{0,60}? \d )
+        [\w-]{12,}+ (?= / )""",
+    ),
+    SecretKind(
         "of .netrc",
         ("login",),
         rf"""(?ix) (?P<keep> \b login \s{{1,8}} [^\s"'\\]{{1,100}} (?: \s | \\n ){{1,8}} \s{{0,8}}
@@ -534,7 +566,9 @@ KINDS = (
         (?! (?i: (?: {_PLACEHOLDER} | [^\s/@:"'{{]{{1,60}} )? : {_PLACEHOLDER} @ ) )
         (?: [^\s/@:"']{{0,200}} : (?! // | \d{{1,5}} (?: [/\s] | \Z ) ) 
         (?: (?! :// ) [^\s"'] ){{1,500}}
-        | [^\s/@:"']{{8,500}} ) (?= @ )""",
+        | (?: (?<= (?i: http:// ) ) | (?<= (?i: https:// ) )
+        | (?= [^\s/@:"']{{0,200}}? \d ) (?= [^\s/@:"']{{20}} ) )
+        [^\s/@:"']{{8,500}} ) (?= @ )""",
     ),
     SecretKind(
         "a token, by how it begins",

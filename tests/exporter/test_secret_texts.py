@@ -18,6 +18,7 @@ from daskscope.observe.messages.logs import LogRecord
 from daskscope.observe.snapshot import Observed, Snapshot
 from daskscope.privacy import Cleared, Privacy
 from daskscope.scrubbing import SCRUBBED
+from tests.exporter.dask_texts import INNOCENT_THIRD, THIRD
 from tests.exporter.secret_texts import (
     FIRST,
     INNOCENT_FIRST,
@@ -169,14 +170,14 @@ def _leaking(rows: Sequence[SecretText]) -> dict[str, list[str]]:
     return leaking
 
 
-@pytest.mark.parametrize("rows", [FIRST, SECOND, FIRST + SECOND])
+@pytest.mark.parametrize("rows", [FIRST, SECOND, THIRD, FIRST + SECOND + THIRD])
 def test_of_secrets_hardly_any_leaves_by_any_channel(rows: Sequence[SecretText]) -> None:
     leaking = _leaking(rows)
     assert all(len(kinds) <= (1 - GONE) * len(rows) for kinds in leaking.values()), leaking
 
 
 @pytest.mark.parametrize("code", [False, True])
-@pytest.mark.parametrize("texts", [INNOCENT_FIRST, INNOCENT_SECOND])
+@pytest.mark.parametrize("texts", [INNOCENT_FIRST, INNOCENT_SECOND, INNOCENT_THIRD])
 def test_of_other_texts_hardly_any_is_touched(texts: Sequence[str], code: bool) -> None:
     touched = []
     for text in texts:
@@ -187,7 +188,7 @@ def test_of_other_texts_hardly_any_is_touched(texts: Sequence[str], code: bool) 
 
 
 def test_the_corpus_is_as_large_as_it_is_said_to_be() -> None:
-    rows = FIRST + SECOND
+    rows = FIRST + SECOND + THIRD
     assert len({row.kind for row in rows}) >= 40
-    assert len(set(INNOCENT_FIRST + INNOCENT_SECOND)) >= 100
+    assert len(set(INNOCENT_FIRST + INNOCENT_SECOND + INNOCENT_THIRD)) >= 100
     assert all(row.secret in row.text for row in rows)

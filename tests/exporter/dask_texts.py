@@ -1,0 +1,433 @@
+"""Texts as users of Dask have them, with secrets of their storage and databases, and without.
+
+``THIRD`` and ``INNOCENT_THIRD`` were written after the patterns of ``daskscope.secret_patterns``,
+to see how many of other kinds are known; then the patterns were mended. See also
+:mod:`tests.exporter.secret_texts`.
+"""
+
+from __future__ import annotations
+
+from tests.exporter.secret_texts import _HEX, _row, _some
+
+_BASE64URL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+_LOWER = "abcdefghijklmnopqrstuvwxyz0123456789"
+_PASSWORD = "kR9-mole-Bx4!tuna"
+
+THIRD = (
+    # --- storage ----------------------------------------------------------------------------
+    _row(
+        "s3fs arguments",
+        'dd.read_parquet("s3://lake/x", storage_options={"key": "AKIA'
+        + _some(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
+        + '", "secret": "§"})',
+        _some(40),
+        code=True,
+    ),
+    _row(
+        "s3fs constructor", 'fs = s3fs.S3FileSystem(key="user", secret="§")', _some(40), code=True
+    ),
+    _row(
+        "boto3 session",
+        'boto3.Session(aws_access_key_id=k, aws_secret_access_key="§")',
+        _some(40),
+        code=True,
+    ),
+    _row("AWS session token", "export AWS_SESSION_TOKEN=§", _some(120)),
+    _row(
+        "presigned S3",
+        "HTTPError: 403 for https://lake.s3.amazonaws.com/a.parquet?X-Amz-Algorithm=AWS4-HMAC-SHA256"
+        "&X-Amz-Date=20260101T000000Z&X-Amz-Signature=§",
+        _some(64, _HEX),
+    ),
+    _row(
+        "presigned GCS",
+        "GET https://storage.googleapis.com/b/o.csv?GoogleAccessId=x%40y.iam&Expires=1760000000"
+        "&Signature=§",
+        _some(86),
+    ),
+    _row(
+        "Azure SAS",
+        "abfs://data@acc.dfs.core.windows.net/x?sv=2022-11-02&ss=b&srt=sco&sp=rl&sig=§",
+        _some(43) + "%3D",
+    ),
+    _row(
+        "adlfs",
+        'storage_options = {"account_name": "acc", "account_key": "§"}',
+        _some(86) + "==",
+        code=True,
+    ),
+    _row(
+        "Azure connection string",
+        "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=§;EndpointSuffix=core.windows.net",
+        _some(86) + "==",
+    ),
+    _row(
+        "GCS token dictionary",
+        'gcsfs.GCSFileSystem(token={"type": "service_account", "private_key_id": "1", '
+        '"private_key": "-----BEGIN PRIVATE KEY-----\\n§\\n-----END PRIVATE KEY-----\\n"})',
+        _some(64),
+        code=True,
+    ),
+    _row(
+        "sftp address", "OSError: cannot open sftp://loader:§@files.example.org/in/a.csv", _PASSWORD
+    ),
+    _row(
+        "ftp arguments",
+        'fsspec.open("ftp://h/x", username="bob", password="§")',
+        _PASSWORD,
+        code=True,
+    ),
+    _row("hdfs Kerberos", "kinit failed: echo § | kinit bob@EXAMPLE.ORG", _PASSWORD),
+    _row("MinIO environment", "MINIO_ROOT_PASSWORD=§", _PASSWORD),
+    _row(
+        "rclone configuration", "[remote]\ntype = sftp\nuser = bob\npass = §", _some(22, _BASE64URL)
+    ),
+    _row("HuggingFace", "HF_TOKEN=hf_§ dask worker tcp://s:8786", _some(34)),
+    _row("Kaggle", '{"username":"bob","key":"§"}', _some(32, _HEX)),
+    # --- databases --------------------------------------------------------------------------
+    _row(
+        "read_sql address",
+        'dd.read_sql_table("t", "postgresql+psycopg2://bob:§@db:5432/x", index_col="id")',
+        _PASSWORD.replace("!", "%21"),
+        code=True,
+    ),
+    _row(
+        "create_engine",
+        "create_engine('mysql+pymysql://root:§@10.0.0.3/shop?charset=utf8mb4')",
+        "n0tMuch",
+        code=True,
+    ),
+    _row(
+        "Snowflake",
+        'snowflake.connector.connect(user="BOB", password="§", account="ab123")',
+        _PASSWORD,
+        code=True,
+    ),
+    _row("Snowflake address", "snowflake://bob:§@ab12345/db/public?warehouse=wh", "hunter2hunter"),
+    _row(
+        "libpq words",
+        "could not connect: host=db port=5432 user=bob password=§ dbname=x",
+        "sesame99",
+    ),
+    _row(
+        "pyodbc",
+        'pyodbc.connect("DRIVER={ODBC Driver 18};SERVER=s;UID=bob;PWD=§;Encrypt=yes")',
+        _PASSWORD,
+        code=True,
+    ),
+    _row(
+        "MongoDB",
+        "ServerSelectionTimeoutError: mongodb+srv://app:§@c0.abcde.mongodb.net/?w=1",
+        _some(16),
+    ),
+    _row("Redis address", "redis.exceptions: rediss://:§@cache.example.org:6380/0", _some(24)),
+    _row("Redis call", 'redis.Redis(host="h", port=6379, password="§")', "opensesame1", code=True),
+    _row("ClickHouse headers", "X-ClickHouse-User: bob\nX-ClickHouse-Key: §", _some(20)),
+    _row(
+        "BigQuery info",
+        "google.auth: refresh_token=1//§ client_id=x.apps.googleusercontent.com",
+        "0" + _some(60, _BASE64URL),
+    ),
+    _row(
+        "Elasticsearch", 'Elasticsearch("https://h:9200", api_key="§")', _some(60) + "==", code=True
+    ),
+    _row(
+        "Elastic basic", 'Elasticsearch(hosts, basic_auth=("elastic", "§"))', _some(20), code=True
+    ),
+    _row(
+        "Kafka SASL",
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="u" password="§";',
+        _some(30),
+    ),
+    _row(
+        "Kafka consumer",
+        'KafkaConsumer("t", sasl_plain_username="u", sasl_plain_password="§")',
+        _some(12),
+        code=True,
+    ),
+    _row(
+        "InfluxDB",
+        'InfluxDBClient(url="http://h:8086", token="§", org="o")',
+        _some(86) + "==",
+        code=True,
+    ),
+    _row(
+        "SQL of a role", "psycopg.ProgrammingError: CREATE ROLE app LOGIN PASSWORD '§'", _PASSWORD
+    ),
+    _row(
+        "SQL of a copy",
+        "COPY t FROM 's3://b/x' CREDENTIALS 'aws_access_key_id=AKIAX;aws_secret_access_key=§'",
+        _some(40),
+    ),
+    # --- jobs and clusters ------------------------------------------------------------------
+    _row(
+        "Dask Gateway",
+        'Gateway("https://g", auth=BasicAuth("bob", password="§"))',
+        _PASSWORD,
+        code=True,
+    ),
+    _row("JupyterHub", "JUPYTERHUB_API_TOKEN=§", _some(32, _HEX)),
+    _row("JupyterHub header", "Authorization: token §", _some(32, _HEX)),
+    _row("Jupyter address", "http://127.0.0.1:8888/lab?token=§", _some(48, _HEX)),
+    _row("Coiled", "coiled login --token §", _some(32, _HEX) + "-" + _some(40, _HEX)),
+    _row("Prefect", "PREFECT_API_KEY=pnu_§", _some(36)),
+    _row("Prefect secret", 'Secret(value="§").save("db-password")', _PASSWORD, code=True),
+    _row("Airflow", "AIRFLOW__CORE__FERNET_KEY=§", _some(43, _BASE64URL) + "="),
+    _row("Airflow connection", "AIRFLOW_CONN_WAREHOUSE='postgres://etl:§@wh:5432/dw'", _some(14)),
+    _row("Dagster", "Dagster-Cloud-Api-Token: §", "agent:prod:" + _some(32, _HEX)),
+    _row("SLURM script", "#SBATCH --export=ALL,WANDB_API_KEY=§\nsrun dask worker", _some(40, _HEX)),
+    _row("wandb", 'wandb.login(key="§")', _some(40, _HEX), code=True),
+    _row("mlflow", "MLFLOW_TRACKING_PASSWORD=§ MLFLOW_TRACKING_USERNAME=bob", _PASSWORD),
+    _row("docker run", "docker run -e POSTGRES_PASSWORD=§ -p 5432:5432 postgres:16", "letmein42"),
+    _row("docker login", "docker login -u bob -p § registry.example.org", _PASSWORD),
+    _row("kubectl secret", "kubectl create secret generic db --from-literal=password=§", _PASSWORD),
+    _row(
+        "helm",
+        "helm upgrade dhub dask/daskhub --set jupyterhub.proxy.secretToken=§",
+        _some(64, _HEX),
+    ),
+    _row("helm values", "proxy:\n  secretToken: §\nsingleuser: {}", _some(64, _HEX)),
+    _row("kubeconfig", "users:\n- name: bob\n  user:\n    token: §", _some(90, _BASE64URL)),
+    _row(
+        "worker environment",
+        'KubeCluster(env={"EXTRA_PIP_PACKAGES": "s3fs", "DB_PASS": "§"})',
+        _PASSWORD,
+        code=True,
+    ),
+    _row(
+        "TLS password",
+        'Security(tls_client_key="k.pem", tls_key_password="§")',
+        _PASSWORD,
+        code=True,
+    ),
+    _row(
+        "SSH cluster",
+        'SSHCluster(hosts, connect_options={"username": "bob", "password": "§"})',
+        _PASSWORD,
+        code=True,
+    ),
+    _row(
+        "pip address",
+        "pip install --extra-index-url https://__token__:§@pypi.example.org/simple x",
+        _some(30),
+    ),
+    _row(
+        "conda token",
+        "https://conda.anaconda.org/t/§/private-channel/linux-64",
+        "ab-" + "12345678-1234-1234-1234-" + _some(12, _HEX),
+    ),
+    _row("git address", "git+https://oauth2:§@gitlab.example.org/team/lib.git", _some(20)),
+    # --- what code says ---------------------------------------------------------------------
+    _row(
+        "keyword in a loop",
+        'df.map_partitions(push, password="§", meta=meta)',
+        _PASSWORD,
+        code=True,
+    ),
+    _row(
+        "default of an argument",
+        'def connect(host="db", passwd="§"):\n    pass',
+        "butterfly7",
+        code=True,
+    ),
+    _row("data class", 'api_key: str = "§"', _some(32), code=True),
+    _row(
+        "f-string", 'url = f"https://api.example.org/v1?apikey=§&page={page}"', _some(32), code=True
+    ),
+    _row("requests header", 'requests.get(u, headers={"X-Api-Key": "§"})', _some(32), code=True),
+    _row(
+        "requests session", 's.headers.update({"Authorization": "Bearer §"})', _some(40), code=True
+    ),
+    _row("requests auth", 'requests.post(u, auth=HTTPBasicAuth("bob", "§"))', _PASSWORD, code=True),
+    _row("environment set", 'os.environ["OPENAI_API_KEY"] = "sk-proj-§"', _some(48), code=True),
+    _row("environ update", 'os.environ.update(DB_PASSWORD="§", DB_HOST="h")', _PASSWORD, code=True),
+    _row("dictionary by dict()", 'creds = dict(user="bob", pwd="§")', _PASSWORD, code=True),
+    _row("client.submit", 'client.submit(load, "s3://b/k", secret_key="§")', _some(40), code=True),
+    _row("Fernet", 'Fernet(b"§")', _some(43, _BASE64URL) + "=", code=True),
+    _row("jwt.encode", 'jwt.encode({"sub": 1}, "§", algorithm="HS256")', _some(40), code=True),
+    _row("smtplib", 'server.login("bob@example.org", "§")', _PASSWORD, code=True),
+    # --- what programs print ----------------------------------------------------------------
+    _row("repr of settings", "Settings(host='db', user='bob', password='§', port=5432)", _PASSWORD),
+    _row("repr of a dict", "KeyError: 'x' in {'user': 'bob', 'passwd': '§', 'port': 1}", _PASSWORD),
+    _row("pydantic", "input_value={'api_key': '§', 'n': 'x'}, input_type=dict", _some(32)),
+    _row(
+        "JWT",
+        "jose.exceptions.JWTError: invalid token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.§",
+        _some(43, _BASE64URL),
+    ),
+    _row("Set-Cookie", "Set-Cookie: sessionid=§; HttpOnly; Path=/", _some(32, _LOWER)),
+    _row("curl", 'curl -H "Authorization: Basic §" https://h', _some(40) + "=="),
+    _row("Slack", "https://hooks.slack.com/services/T00000000/B00000000/§", _some(24)),
+    _row(
+        "Teams",
+        "https://x.webhook.office.com/webhookb2/§/IncomingWebhook/abc",
+        "11111111-2222-3333-4444-" + _some(12, _HEX),
+    ),
+    _row("Sentry DSN", "sentry_sdk.init('https://§@o1.ingest.sentry.io/2')", _some(32, _HEX)),
+    _row(
+        "private key",
+        "-----BEGIN OPENSSH PRIVATE KEY-----\n§\n-----END OPENSSH PRIVATE KEY-----",
+        _some(70),
+    ),
+    _row("TOML", '[connections.db]\npassword = "§"', _PASSWORD),
+    _row("YAML", "distributed:\n  db-password: §", _PASSWORD),
+    _row("INI", "[default]\naws_secret_access_key = §", _some(40)),
+    _row("command line", "python load.py --user bob --password § --host db", _PASSWORD),
+    _row("command line with =", "python load.py --api-token=§ --dry-run", _some(32)),
+    _row("sshpass", "sshpass -p '§' scp a.csv bob@host:", _PASSWORD),
+    _row("mysql", "mysql -h db -u root -p§ shop < x.sql", "Winter2026x"),
+    _row("psql environment", "PGPASSWORD=§ psql -h db -U bob x", _PASSWORD),
+)
+
+INNOCENT_THIRD = (
+    # --- keys and names of Dask's -----------------------------------------------------------
+    "('read-parquet-8d1f9a3c0b7e4f6d9a3c0b7e4f6d8d1f', 17)",
+    "inc-d7ce0b7e2a0a4cc9b5e6f2b5e4ac1f0b",
+    "('getitem-1a2b3c4d5e6f708192a3b4c5d6e7f809', 0, 3)",
+    "sum-aggregate-6f1e2d3c4b5a69788796a5b4c3d2e1f0 failed",
+    "finalize-hlgfinalizecompute-5c4e2f0d9c1b4a7b8e6d3f2a1b0c9d8e",
+    "('rechunk-merge-0f1e2d3c4b5a6978', 3, 0, 1)",
+    "shuffle-transfer-3e2d1c0b9a8f7e6d5c4b3a2918070605",
+    "key: ('random_sample-b2f5a0c1', 4), worker: tcp://10.0.0.7:38121",
+    "Key: lambda-9f8e7d6c5b4a39281706f5e4d3c2b1a0\nFunction: <lambda>\nargs: (1,)",
+    "KilledWorker: Attempted to run task 'load-4f2a' on 4 different workers",
+    "tcp://10.1.2.3:43211",
+    "tls://scheduler.dask.svc.cluster.local:8786",
+    "inproc://10.0.0.4/12345/7",
+    "Scheduler-5f0a3e9c-9b5f-4a57-8a55-0f3c8f5e9d11",
+    "Client-worker-8b0f1b62-1d9a-11ef-8c7e-0242ac120002",
+    "SLURMCluster-17, worker-4f6e2a19",
+    "dask-worker-space/worker-k3j9x0ab",
+    "distributed.comm.core.CommClosedError: in <TCP (closed) Worker->Scheduler local=tcp://10.0.0.7:5>",
+    "annotations={'retries': 3, 'priority': 10, 'resources': {'GPU': 1}}",
+    "client.submit(load, key='load-users')",
+    "future.key",
+    "d = {ts.key: ts for ts in scheduler.tasks.values()}",
+    "for key, worker in who_has.items(): print(key, worker)",
+    "get_client().get_metadata(['x', 'key'])",
+    "dask.base.tokenize(df, index, 'key')",
+    "token = tokenize(x, meta)",
+    "name = 'load-' + tokenize(path, columns)",
+    "dsk = {(name, i): (load, path) for i, path in enumerate(paths)}",
+    "partition_info: {'number': 3, 'division': 17}",
+    "npartitions=128, divisions=(None, None)",
+    # --- frames and arrays ------------------------------------------------------------------
+    "dtype: datetime64[ns, UTC]",
+    "Metadata mismatch found in `from_delayed`. Partition type: `pandas.core.frame.DataFrame`",
+    "+-----------+--------+\n| Column    | Found  |\n| user_id   | int64  |",
+    "dask.array<random_sample, shape=(10000, 10000), dtype=float64, chunksize=(1000, 1000)>",
+    "dd.merge(a, b, left_on='key', right_on='key_id')",
+    "df.set_index('account_key')",
+    "df.groupby(['session_id', 'user_key']).agg({'amount': 'sum'})",
+    "df['token_count'] = df.text.map_partitions(count_tokens, meta=('n', 'i8'))",
+    "ddf.astype({'secret_santa': 'string[pyarrow]'})",
+    "x = da.from_zarr('s3://era5/2024/t2m.zarr', component='t2m')",
+    "ds = xr.open_mfdataset('/data/era5/*.nc', combine='by_coords', parallel=True)",
+    "ValueError: could not convert string to float: 'n/a'",
+    "ValueError: cannot reindex on an axis with duplicate labels",
+    "KeyError: 'passenger_count'",
+    "KeyError: \"['tokens'] not in index\"",
+    "KeyError: 'secret_level'",
+    "pyarrow.lib.ArrowInvalid: Could not open Parquet input source '<Buffer>': no magic bytes",
+    "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+    "columns = ['passenger_count', 'trip_distance', 'payment_type', 'passkey_used']",
+    "AttributeError: 'DataFrame' object has no attribute 'key'",
+    "MemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,)",
+    "ArrowTypeError: (\"Expected bytes, got a 'int' object\", 'Conversion failed for column key')",
+    # --- files and storage ------------------------------------------------------------------
+    "FileNotFoundError: s3://nyc-tlc/trip data/yellow_tripdata_2024-01.parquet",
+    "s3://my-bucket/year=2024/month=01/day=15/part-00000-1f0e3dad-9999-4b1c.c000.snappy.parquet",
+    "gs://pangeo-era5/reanalysis/spatial-analysis",
+    "abfs://container@account.dfs.core.windows.net/folder/file.csv",
+    "hdfs://namenode:8020/user/bob/part-r-00017.gz.parquet",
+    "https://noaa-goes16.s3.amazonaws.com/ABI-L2-MCMIPC/2024/015/12/OR_ABI-L2_s20240151201173.nc",
+    "az://lake/bronze/0f8fad5b-d9cb-469f-a165-70867728950e.parquet",
+    "/scratch/bob/run_20240115T120000Z/checkpoint_00017.pt",
+    "/home/bob/projects/tokens/analysis.py",
+    "C:\\Users\\bob\\secret_project\\load.py",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "tls_ca_file: /etc/dask/ca.pem",
+    "ssh_key_filename=~/.ssh/id_ed25519",
+    "PermissionError: [Errno 13] Permission denied: '/data/keys/index.parquet'",
+    'ETag: "d41d8cd98f00b204e9800998ecf8427e-12"',
+    "x-amz-request-id: 4442587FB7D0A2F9",
+    "botocore.exceptions.ClientError: An error occurred (AccessDenied) calling GetObject",
+    "botocore.exceptions.NoCredentialsError: Unable to locate credentials",
+    "storage_options={'anon': True}",
+    "storage_options={'key': key, 'secret': secret}",
+    "gcsfs.retry.HttpError: Anonymous caller does not have storage.objects.get access, 401",
+    # --- databases --------------------------------------------------------------------------
+    "SELECT key, count(*) FROM events WHERE token IS NOT NULL GROUP BY key",
+    "SELECT password_changed_at, login FROM users ORDER BY 1",
+    "INSERT INTO t (key, secret) VALUES (%s, %s)",
+    "CREATE TABLE tokens (id bigint PRIMARY KEY, token text NOT NULL)",
+    "ALTER TABLE a ADD CONSTRAINT a_pkey PRIMARY KEY (account_key)",
+    "psycopg.errors.UniqueViolation: Key (user_id)=(17) already exists.",
+    "sqlalchemy.exc.OperationalError: (sqlite3.OperationalError) no such table: api_key",
+    "postgresql://bob@db.example.org:5432/shop",
+    "postgresql://db:5432/shop?sslmode=require",
+    "dd.read_sql_table('users', uri, index_col='id', npartitions=8)",
+    "JOIN sessions s ON s.session_key = u.session_key",
+    "redis://cache:6379/0",
+    "mongodb://localhost:27017",
+    "WHERE access_key = ANY(:keys)",
+    # --- hashes, ids, versions --------------------------------------------------------------
+    "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+    "HEAD is now at 4b825dc Add tokens to the index",
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "image: ghcr.io/dask/dask:2024.8.0@sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa742",
+    "md5sum: 5d41402abc4b2a76b9719d911017c592  part.0.parquet",
+    "run id 0f8fad5b-d9cb-469f-a165-70867728950e",
+    "trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=00f067aa0ba902b7",
+    "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "numpy-2.1.3-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+    "arn:aws:iam::123456789012:role/dask-worker",
+    "projects/my-project-123/locations/us-central1",
+    "i-0abcd1234ef567890 terminated",
+    "ami-0c55b159cbfafe1f0",
+    "slurm job 4815162342 on node cn-0473",
+    "pod dask-worker-6d4cf56db6-k8xjz evicted",
+    # --- code -------------------------------------------------------------------------------
+    "password = getpass.getpass('Password: ')",
+    "password = os.environ['DB_PASSWORD']",
+    "secret = Secret.load('db-password').get()",
+    "token = client.get_token()",
+    "engine = create_engine(f'postgresql://{user}:{password}@{host}/x')",
+    "headers = {'Authorization': f'Bearer {token}'}",
+    "auth = (user, password)",
+    "if not token: raise ValueError('no token')",
+    "tokenizer = AutoTokenizer.from_pretrained('bert-base-uncased')",
+    "tokens = nltk.word_tokenize(text)",
+    "model.fit(X, y, sample_weight=w, key=jax.random.PRNGKey(0))",
+    "sorted(rows, key=lambda row: row['secret_rank'])",
+    "max(words, key=len)",
+    "lock = Lock('api-key-file')",
+    "assert config.get('distributed.comm.tls.scheduler.key') is None",
+    "parser.add_argument('--password', help='password of the database')",
+    "logger.warning('token of %s has expired', user)",
+    "pwd = Path.cwd()",
+    "passes = [p for p in range(3)]",
+    "def passthrough(x, *, key=None, secret=False): return x",
+    "compass_heading = 270",
+    "bypass_cache=True",
+    "author = 'bob'",
+    "n_keys = len(set(keys))",
+    "max_tokens=4096, temperature=0.7",
+    "credentials_file = Path('~/.aws/credentials').expanduser()",
+    "aws_profile = 'analysis'",
+    "cookies = browser.cookies.get_dict()",
+    # --- logs -------------------------------------------------------------------------------
+    "distributed.worker.memory - WARNING - Unmanaged memory use is high. Process memory: 7.45 GiB",
+    "distributed.nanny - INFO - Start Nanny at: 'tcp://127.0.0.1:38977'",
+    "distributed.scheduler - INFO - Connection: Client-8b0f1b62-1d9a-11ef-8c7e-0242ac120002",
+    "distributed.core - INFO - Event loop was unresponsive in Worker for 3.42s.",
+    "Authentication with Kerberos succeeded for bob@EXAMPLE.ORG",
+    "401 Unauthorized: token is invalid",
+    "HTTP 403: The security token included in the request is expired",
+    "retrying in 2.0 s (attempt 3 of 5), key=users/2024/01",
+    "Pass 2: 17,004 rows kept",
+    "2024-01-15T12:00:00Z INFO cache key users:17 missed",
+    "UserWarning: Sending large graph of size 12.34 MiB.",
+    "FutureWarning: The `token=` keyword is deprecated; use `key=` instead.",
+)
