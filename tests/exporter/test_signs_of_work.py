@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +40,8 @@ from tornado.iostream import StreamClosedError
 from daskscope import protocol
 from daskscope.observe.cluster.calls import Calls, asked_every
 from daskscope.observe.cluster.other_plugins import FRISKY
-from daskscope.observe.workers.cpu import SILENT, WINDOW, WorkersCpu
+from daskscope.observe.workers import cpu
+from daskscope.observe.workers.cpu import LATE, SILENT, WINDOW, WorkersCpu
 from daskscope.observe.workers.gpus import total_of
 from daskscope.worker_process import (
     METRIC,
@@ -49,7 +52,7 @@ from daskscope.worker_process import (
 )
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
-from tests.patience import wait_for_file, wait_on_loop, wait_until
+from tests.patience import PATIENCE, wait_for_file, wait_on_loop, wait_until
 
 pytestmark = pytest.mark.contract
 
@@ -94,6 +97,18 @@ def done(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "done"
     yield path
     path.touch()
+
+
+def hold_the_gil(path: str, pipe: str) -> None:
+    """Start a thread that, once there is a file, holds the GIL until something comes by a pipe."""
+    end = os.open(pipe, os.O_RDWR)
+
+    def hold() -> None:
+        wait_for_file(path)
+        # As a native extension does that does not release it: PyDLL does not, unlike CDLL.
+        ctypes.PyDLL(None).read(end, ctypes.create_string_buffer(1), 1)
+
+    threading.Thread(target=hold, daemon=True).start()
 
 
 Stays = Callable[[str], None]
@@ -154,6 +169,74 @@ def test_a_thread_that_outlives_its_task_is_work(
     stays("a worker uses the CPU without a task")
     done.touch()
     _becomes_idle(recorder)
+
+
+def test_native_code_that_holds_the_gil_of_a_worker_is_work(
+    client: Client,
+    recorder: Recorder,
+    stays: Stays,
+    done: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The worker's event loop does not run, so no heartbeat says what keeps it.
+    monkeypatch.setattr(cpu, "SILENT", 1.0)
+    pipe, begin = tmp_path / "pipe", tmp_path / "begin"
+    os.mkfifo(pipe)
+    client.submit(hold_the_gil, str(begin), str(pipe), pure=False).result()
+    _becomes_idle(recorder)
+    begin.touch()
+    try:
+        stays("a worker does not report")
+    finally:
+        pipe.write_bytes(b"x")
+    _becomes_idle(recorder)
+
+
+@pytest.mark.own_cluster
+def test_an_adaptive_cluster_stays_while_work_waits_for_its_workers(
+    client: Client, cluster: LocalCluster, recorder: Recorder, stays: Stays, done: Path
+) -> None:
+    scheduler: Any = cluster.scheduler
+    adaptive = cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=1)
+    wait_until(lambda: not scheduler.workers, what="Dask removes the worker that nobody needs")
+    adaptive.stop()  # as if no place were free for a worker
+    result = client.submit(wait_for_file, str(done), pure=False)
+    stays("tasks wait for a worker that can run them")
+    cluster.adapt(minimum=0, maximum=1, interval="100ms")
+    stays("tasks are running")
+    done.touch()
+    result.result()
+    _becomes_idle(recorder)
+
+
+@pytest.mark.own_cluster
+def test_work_that_a_blocked_scheduler_has_not_read_keeps_the_cluster(
+    cluster: LocalCluster, register: Register, recorder: Recorder, done: Path
+) -> None:
+    scheduler: Any = cluster.scheduler
+    register(idle__timeout="2s", idle__grace="0s")
+    with Client(cluster.scheduler_address, set_as_default=False) as elsewhere:
+        _becomes_idle(recorder)
+        blocked, goes_on = threading.Event(), threading.Event()
+
+        def block() -> None:
+            blocked.set()
+            goes_on.wait()
+
+        scheduler.loop.add_callback(block)
+        try:
+            assert blocked.wait(PATIENCE)
+            until = time.monotonic() + 5
+            result = elsewhere.submit(wait_for_file, str(done), pure=False)
+            wait_until(lambda: time.monotonic() > until, what="more than idle.timeout passes")
+        finally:
+            goes_on.set()
+        _status(recorder, lambda status: _says(status, "tasks are running"), "the task")
+        assert _is_up(cluster)
+        assert "closing" not in {row.state for row in recorder.shutdowns()}
+        done.touch()
+        result.result()
 
 
 def test_a_process_that_a_worker_started_is_work(
@@ -712,6 +795,18 @@ def test_whose_the_use_of_a_gpu_is_is_known_if_all_its_users_are(
         monkeypatch.setattr(nvml, "pynvml", driver)
         assert used_by_others() is of_others
         child.kill()
+
+
+def test_a_worker_whose_heartbeat_is_late_may_be_at_anything() -> None:
+    workers = Workers()
+    workers.pass_seconds(3, 0.02)
+    assert not workers.cpu.unheard
+    workers.now += LATE + 2
+    workers.look()
+    assert workers.cpu.unheard
+    assert workers.cpu.silent == 0
+    workers.pass_seconds(1, 0.02)
+    assert not workers.cpu.unheard
 
 
 def test_a_worker_that_has_not_reported_yet_is_not_taken_for_idle() -> None:

@@ -48,6 +48,9 @@ AT_ONCE = 500
 #: Seconds without a heartbeat after which a worker counts as silent: its event loop is blocked.
 #: Twice the heartbeat interval is added.
 SILENT = 20.0
+#: Seconds without a heartbeat after which it is not known what a worker uses now: one on a busy
+#: host reads its use every five seconds only. Here, too, twice the heartbeat interval is added.
+LATE = 8.0
 #: Entries of a worker's deployment that are read; workers send fewer.
 MAX_NAMES = 50
 
@@ -148,7 +151,8 @@ class WorkersCpu:
         if self._next >= len(self._round):
             self._begin(workers)
         windows = self._windows
-        missed_at = now - SILENT - 2 * heartbeat_interval(len(self._round))
+        two_beats = 2 * heartbeat_interval(len(self._round))
+        missed_at, late_at = now - SILENT - two_beats, now - LATE - two_beats
         calls = silent = 0
         found = self._found
         for worker in self._round[self._next : self._next + AT_ONCE]:
@@ -175,7 +179,7 @@ class WorkersCpu:
                 window.heard_at = now
             elif window.heard_at < missed_at:
                 silent += 1
-            if not window.measured:
+            if not window.measured or window.heard_at < late_at:
                 self._unheard = True
             if window.at_work:
                 found.append((worker, window))
