@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from tests.seed_asked import budget, command, decision, notice, policy, target, usage
+from tests.seed_asked import budget, command, decision, notice, policy, repeats, target, usage
 from tests.seed_seen import features_profile, logs, logs_of_lost
 from tests.seed_series import series
 from tests.seed_spans import spans
@@ -127,6 +127,7 @@ def seed(engine: Engine, workspace: str, now: float) -> Seeded:
             running, f"loop-{i}", "finished", start, start + 7 + i % 5, features, call=48
         )
 
+    repeats(writer, *computations["finished"])
     spans(writer, computations["finished"])
     spans(writer, computations["erred"], failed_in="hash-join-p2p")
 

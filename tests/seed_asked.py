@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from daskscope_service.db import schema
-from tests.seed_writer import SeedWriter
+from tests.seed_writer import GIB, SeedWriter
 
 
 def command(
@@ -150,3 +150,48 @@ def usage(
             if prices is None
             else json.dumps({"currency": prices[0], "per_hour": {"thread": prices[1]}}),
         )
+
+
+def repeats(writer: SeedWriter, cluster: str, computation: str) -> None:
+    """Say that a computation repeated work, and that others repeated more, for more people."""
+    whose = ["maria.lindqvist", "tomas", "finance-batch", "li"]
+    groups = [("read-parquet", 1.0), ("parse_events", 31.0), ("groupby-agg", 72.0)]
+    works = [("file", 14, whose, 3, 900_000.0, groups), ("persist", 2, whose[:1], 1, 140.0, groups[:1])]
+    for instead, runs, users, clusters, seconds, steps in works:
+        for prefix, step in steps:
+            writer.add(
+                schema.repeat,
+                name=f"{prefix}-{runs:08x}",
+                prefix=prefix,
+                runs=runs,
+                users=users,
+                people=len(users),
+                clusters=clusters,
+                seconds_again=seconds,
+                cost_again=seconds / 90_000 if runs > 2 else None,
+                currency="USD" if runs > 2 else None,
+                first_at=writer.now - 4 * 86_400,
+                last_at=writer.now - 900,
+                last_cluster=cluster,
+                last_computation=computation,
+                output_bytes=31 * GIB,
+                instead=instead,
+                together=f"{runs:016x}",
+                step=step,
+            )
+    writer.add(
+        schema.group_run,
+        cluster=cluster,
+        computation=computation,
+        name="read-parquet-0000000e",
+        user=whose[0],
+        at=writer.now - 900,
+        ended_at=writer.now - 655,
+        prefix="read-parquet",
+        tasks=100,
+        seconds=900.0,
+        cost=None,
+        currency=None,
+        output_bytes=31 * GIB,
+        began=writer.now - 899,
+    )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         list_exceptions,
         list_findings,
         list_jobs,
+        list_repeats,
         task_stream,
         why,
     )
@@ -69,6 +70,7 @@ __all__ = [
     "list_exceptions",
     "list_findings",
     "list_jobs",
+    "list_repeats",
     "register",
     "task_stream",
     "why",

@@ -86,6 +86,17 @@ JOBS: Columns = (
 )
 
 
+REPEATS: Columns = (
+    ("RAN LAST", "last_at", 18),
+    ("RUNS", "runs", 6),
+    ("USERS", "people", 6),
+    ("CLUSTERS", "clusters", 9),
+    ("THREADS AGAIN", "seconds_again", 18),
+    ("INSTEAD", "instead", 8),
+    ("WORK", "title", 0),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A line of an answer as people read it. ``link`` is an address, or None."""

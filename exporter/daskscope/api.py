@@ -23,6 +23,7 @@ from daskscope.api_types import (
     Explanation,
     Job,
     ListedFinding,
+    Repeat,
     ShutdownCommand,
     TaskRuns,
 )
@@ -203,6 +204,18 @@ def list_jobs(
     """
     found = _items("jobs", limit, since=since, user=user, sort=sort)
     return cast(list[Job], answers.Answers(map(answers.Answer, found), answers.JOBS))
+
+
+def list_repeats(since: Since = "30 days", *, limit: int | None = None) -> list[Repeat]:
+    """Return work that ran more than once on the same inputs, the most repeated time first.
+
+    It is work whose newest run began since ``since``. Each has ``steps``, ``runs``, ``users``,
+    ``seconds_again`` and ``cost_again`` of all runs but the first, ``instead`` (what would have run
+    it once: one compute, persist, a file), ``sentence`` and ``url``:
+    :class:`daskscope.api_types.Repeat` has them all. Raises as :func:`list_clusters`.
+    """
+    found = _items("repeats", limit, since=since)
+    return cast(list[Repeat], answers.Answers(map(answers.Answer, found), answers.REPEATS))
 
 
 def compare(a: str, b: str) -> Comparison:

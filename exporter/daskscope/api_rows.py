@@ -210,6 +210,7 @@ class TaskGroup(TypedDict):
     largest_output: int | None
     first_runs: int | None
     first_seconds: float | None
+    tokenized: bool | None
 
 
 class Failure(TypedDict):

@@ -476,6 +476,40 @@ class JobRun(TypedDict):
     changed: bool
 
 
+class Repeat(TypedDict):
+    """Work that ran more than once on the same inputs, as the names of its task groups say.
+
+    ``steps`` are the prefixes of the groups, the first to start first; ``name`` is the name of the
+    first group. They all ran in the same computations, ``runs`` of them (200 at most are counted),
+    of ``people`` users; ``users`` names up to five. Counted are the 30 days before the newest run,
+    which is ``last_computation`` on ``last_cluster``. ``seconds_again`` is the time of the threads
+    after the first run, and ``cost_again`` the share of the computations' cost for it, an estimate;
+    None if a run has none, or in several currencies. ``instead`` would have run it once: one
+    ``compute`` of all results, a ``persist``, a ``file``; ``advice`` says so in words.
+    ``output_bytes`` is the size of what the last step returned.
+    """
+
+    name: str
+    title: str
+    steps: list[str]
+    runs: int
+    users: list[str]
+    people: int
+    clusters: int
+    seconds_again: float
+    cost_again: float | None
+    currency: str | None
+    first_at: datetime
+    last_at: datetime
+    last_cluster: str
+    last_computation: str
+    output_bytes: int
+    instead: Literal["compute", "persist", "file"]
+    advice: str
+    sentence: str
+    url: str
+
+
 class UserOfJob(TypedDict):
     """A user, and the number of their runs among the listed runs of a job."""
 

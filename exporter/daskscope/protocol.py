@@ -521,7 +521,9 @@ class TaskGroup:
     bucket of :data:`daskscope.names.DURATION_BOUNDS` and one for what lies above the last;
     ``shortest`` and ``longest`` are of the same runs. Groups beyond the
     plugin's bound are joined as ``other``. ``largest_output`` is the size of the largest result;
-    ``first_runs`` and ``first_seconds`` are as of a :class:`Computation`.
+    ``first_runs`` and ``first_seconds`` are as of a :class:`Computation`. ``tokenized``: Dask's
+    name of the group ends with its token of what the tasks do and of their inputs, so groups of the
+    same ``name`` do the same on the same inputs.
     """
 
     computation: Annotated[Id, PartOfKey()]
@@ -544,6 +546,7 @@ class TaskGroup:
     largest_output: Count | None = None
     first_runs: Count | None = None
     first_seconds: Seconds | None = None
+    tokenized: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,8 @@ PAGES = (
     "findings",
     "jobs",
     "jobs-empty",
+    "repeats",
+    "repeats-empty",
     "exceptions",
     "exception",
     "profile",
@@ -122,6 +124,7 @@ SEEN_BY = {
     "profile-empty": "empty",
     "events-empty": "empty",
     "jobs-empty": "empty",
+    "repeats-empty": "empty",
     "logs-empty": "empty",
     "account": "user",
     "activate": "user",
@@ -208,6 +211,8 @@ def _path(site: Site, name: str) -> str:
             return f"/clusters/{cluster}{inside}/report"
         case "findings":
             return "/findings?within=month"
+        case "repeats":
+            return "/repeats"
         case "jobs":
             return "/jobs?sort=cost" if which else "/jobs"
         case "exceptions":

@@ -50,6 +50,7 @@ LISTS: dict[str, tuple[Callable[..., list[Any]], Any]] = {
 _ALL_LISTS = LISTS | {
     "findings": (daskscope.list_findings, api_types.Finding),
     "jobs": (daskscope.list_jobs, api_types.Job),
+    "repeats": (daskscope.list_repeats, api_types.Repeat),
 }
 
 

@@ -54,7 +54,7 @@ class Pages:
         clusters = (seeded.running, seeded.stopped, seeded.lost, seeded.secretive)
         return [
             *("/", "/clusters", "/computations", "/exceptions", "/events", "/logs", "/people"),
-            *("/findings", "/jobs", "/settings/prices", "/settings/thresholds"),
+            *("/findings", "/jobs", "/repeats", "/settings/prices", "/settings/thresholds"),
             "/settings/retention",
             *(f"/clusters/{id}" for id in clusters),
             *(f"/clusters/{on}/computations/{id}" for on, id in seeded.computations.values()),

@@ -61,6 +61,10 @@ _TOKEN = re.compile(
 )
 
 
+#: The end of a name with a token of dask.tokenize: a random one of uuid says nothing of the inputs.
+_OF_INPUTS = re.compile(r"-[0-9a-f]{32}(?:-[a-z]{1,2}\d?(?:-aux)?)?(?:_\.\d+)*$")
+
+
 class Naming:
     """Names tasks, groups and prefixes without private data. Not thread-safe.
 
@@ -180,6 +184,15 @@ class Naming:
             return prefix
         digest = blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
         return f"{prefix[: MAX_NAME - 9]}-{digest}"
+
+    @staticmethod
+    def is_tokenized(group: TaskGroup) -> bool:
+        """Return whether Dask's name of ``group`` ends with a token of what it does and its inputs.
+
+        Names that users chose do not, nor do those that ``pure=False`` and ``name=False`` make.
+        """
+        name: object = group.name
+        return isinstance(name, str) and _OF_INPUTS.search(name) is not None
 
 
 #: Characters from which a key, or a part of it, is removed even inside a longer word.

@@ -97,7 +97,7 @@ def export(
     \b
     The tables:
       activity  cluster  code  command  computation  decision  event  failure  finding
-      log_record  mute  notice  profile  series  shutdown  span  task_group
+      group_run  log_record  mute  notice  profile  series  shutdown  span  task_group
       task_stream  usage  worker_loss
 
     "-" writes one table to standard output. The service may keep running. The files hold

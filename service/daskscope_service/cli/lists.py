@@ -151,6 +151,18 @@ def jobs(**options: Any) -> None:
     _list("list_jobs", **options)
 
 
+@list_group.command("repeats")
+@_options("since", "limit", "as_json")
+def repeats(**options: Any) -> None:
+    """List work that ran more than once on the same inputs, the most repeated time first.
+
+    \b
+    For example, what it cost and what would have run it once:
+      daskscope list repeats --json | jq '.sentence, .advice'
+    """
+    _list("list_repeats", **options)
+
+
 def _list(
     function: str,
     *,

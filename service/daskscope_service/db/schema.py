@@ -451,6 +451,53 @@ task_group = Table(
     *columns_of(protocol.TaskGroup),
 )
 
+# Which groups ran to their ends in which computations, and took some time; only those whose name
+# stands for their inputs: jobs/repeats.py.
+group_run = Table(
+    "group_run",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("cluster", String, primary_key=True),
+    Column("computation", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("user", String, nullable=False),  # the computation's
+    Column("at", Float, nullable=False),  # when the computation started
+    Column("ended_at", Float, nullable=False),
+    Column("prefix", String, nullable=False),
+    Column("tasks", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),  # of threads
+    Column("cost", Float),
+    Column("currency", String),
+    Column("output_bytes", BigInteger, nullable=False),
+    Column("began", Float, nullable=False),  # when its first task started
+    Index("group_run_by_name", "workspace", "name", "at"),
+)
+
+# Groups that ran in more than one computation, as sums over at most a month: jobs/repeats.py.
+repeat = Table(
+    "repeat",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("prefix", String, nullable=False),
+    Column("runs", BigInteger, nullable=False),
+    Column("users", JSON, nullable=False),  # some of them, those with most runs first
+    Column("people", BigInteger, nullable=False),  # how many users
+    Column("clusters", BigInteger, nullable=False),
+    Column("seconds_again", Float, nullable=False),  # of threads, without the first run's
+    Column("cost_again", Float),
+    Column("currency", String),
+    Column("first_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("last_cluster", String, nullable=False),
+    Column("last_computation", String, nullable=False),
+    Column("output_bytes", BigInteger, nullable=False),
+    Column("instead", String, nullable=False),  # "compute", "persist" or "file"
+    Column("together", String, nullable=False),  # equal for groups of the same computations
+    Column("step", Float, nullable=False),  # seconds from the newest run's start to the group's
+    Index("repeat_by_seconds", "workspace", "seconds_again"),
+)
+
 failure = Table(
     "failure",
     metadata,

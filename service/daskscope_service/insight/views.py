@@ -167,6 +167,33 @@ class JobDetail(JobView, frozen=True):
     sizing: Item
 
 
+class RepeatView(Row, frozen=True):
+    """Work that ran more than once on the same inputs: task groups of the same computations.
+
+    ``name`` is that of the first group, ``steps`` are the prefixes of all. ``seconds_again`` and
+    ``cost_again`` leave the first run out. ``advice`` says what would have run it once.
+    """
+
+    name: str
+    title: str
+    steps: list[str]
+    runs: int
+    users: list[str]
+    people: int
+    clusters: int
+    seconds_again: float
+    cost_again: float | None
+    currency: str | None
+    first_at: float
+    last_at: float
+    last_cluster: str
+    last_computation: str
+    output_bytes: int
+    instead: str
+    advice: str
+    sentence: str
+
+
 class ShutdownView(Row, frozen=True):
     """A shutdown with its status. Fields of a request are None if the cluster decided by itself.
 

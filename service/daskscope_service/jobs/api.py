@@ -7,12 +7,14 @@ from flask import Blueprint, current_app, url_for
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, reading
-from daskscope_service.jobs.parameters import RUNS, SORT, asked_runs, asked_sort
+from daskscope_service.insight.views import RepeatView
+from daskscope_service.jobs.parameters import RUNS, SORT, asked_repeats, asked_runs, asked_sort
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import list_jobs, one_job
+from daskscope_service.queries.repeats import list_repeats
 from daskscope_service.queries.runs import one_run
 from daskscope_service.web.operation import answers
-from daskscope_service.web.parameters import OF_CLUSTER, selection
+from daskscope_service.web.parameters import LIMIT, OF_CLUSTER, SINCE, selection
 from daskscope_service.web.representation import as_item, page_answer, page_url
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1")
@@ -41,6 +43,20 @@ def job(job_id: str) -> Item:
     with reading() as scope:
         found = one_job(scope, job_id)
     return as_item(found) | {"url": _url(job_id)}
+
+
+@blueprint.get("/repeats")
+@require("read")
+@answers(types.Page[types.Repeat], SINCE, LIMIT)
+def repeats() -> Item:
+    """Answer with work that ran more than once on the same inputs, the most thread time first.
+
+    ``since`` selects work whose newest run began at or after that time. ``next`` is always null.
+    """
+    which = asked_repeats()
+    with reading() as scope:
+        page = list_repeats(scope, which)
+    return page_answer(page, _url_of_repeat)
 
 
 @blueprint.get("/runs/<run_id>")
@@ -73,6 +89,15 @@ def comparison() -> Item:
         found = compare_runs(scope, a, b)
     address: str = current_app.config["SETTINGS"].url
     return found | {"url": address + url_for("jobs_page.comparison", a=a, b=b)}
+
+
+def _url_of_repeat(work: RepeatView) -> str:
+    return page_url(
+        current_app.config["SETTINGS"],
+        "computation",
+        cluster_id=work.last_cluster,
+        computation_id=work.last_computation,
+    )
 
 
 def _url(id: str) -> str:

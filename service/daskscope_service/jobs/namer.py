@@ -1,7 +1,8 @@
 """Finds in the background which job each computation is a run of, and summarises the jobs.
 
 A computation is stored before its code and its task groups have arrived; ``job_due_at`` says when
-to look for its job. If several processes share a database, one at a time does this work.
+to look for its job. The groups of those that have ended are noted, too: ``repeats.py``. If several
+processes share a database, one at a time does this work.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from daskscope_service.insight.jobs.identity import (
     needs_groups,
 )
 from daskscope_service.insight.jobs.summary import Changed, summed_up
+from daskscope_service.jobs.repeats import Repeats
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.causes import among, costliest_cause_of_runs
 from daskscope_service.queries.computations import MOST_GROUPS
@@ -102,6 +104,7 @@ class Namer:
         self._lease = Lease(engine, WORK)
         # A job that is there is locked, so that it is not deleted as one without runs meanwhile.
         self._insert = Upsert(engine, job, replace=("due_at",))
+        self._repeats = Repeats(engine)
         with engine.connect() as connection:
             self._keyed = hasher(connection)
 
@@ -169,6 +172,7 @@ class Namer:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
             found = [self._look(one, now) for one in _traits(scope, rows)]
+            groups = self._repeats.found(scope, rows)
         new = {
             one.job: _new(name, one.job, one.identity, one.row, now)
             for one in found
@@ -200,6 +204,7 @@ class Namer:
             connection.execute(
                 update(job).where(job.c.workspace == name, job.c.id.in_(touched)).values(due_at=now)
             )
+            self._repeats.write(connection, name, groups)
 
     def _look(self, one: _Known, now: float) -> _Found:
         """Return which job a computation is a run of, and when to look again, if ever."""

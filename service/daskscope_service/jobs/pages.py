@@ -1,4 +1,4 @@
-"""The pages of jobs: the list, one job with its runs over time, and the comparison of two runs."""
+"""The pages of jobs: the list, one job, the comparison of two of its runs, and repeated work."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from daskscope_service.accounts.first_run import first_run, has_clusters
 from daskscope_service.db.scope import Page, Scope, Selection, reading
 from daskscope_service.insight.views import JobView
 from daskscope_service.jobs.dots import MEASURES, dots
-from daskscope_service.jobs.parameters import SORT, asked_runs, asked_sort
+from daskscope_service.jobs.parameters import SORT, asked_repeats, asked_runs, asked_sort
+from daskscope_service.jobs.repeats import LEAST_SECONDS
 from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import Sort, list_jobs, one_job
+from daskscope_service.queries.repeats import list_repeats
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.forms import tidied
 from daskscope_service.web.parameters import ROWS_SHOWN, one_of, refuse_unknown, selection
@@ -33,6 +35,13 @@ _CSV = make_columns(
         "saves_most": lambda job: job["saves_most"] and job["saves_most"]["rule"],
         "saves_most_thread_seconds": lambda job: job["saves_most"] and job["saves_most"]["seconds"],
     },
+)
+
+
+_REPEATS_CSV = make_columns(
+    "name title steps runs users people clusters thread_seconds_again=seconds_again",
+    "cost_again_estimate=cost_again currency first_at last_at last_cluster last_computation",
+    "output_bytes instead advice",
 )
 
 
@@ -62,6 +71,27 @@ def jobs_csv() -> ResponseReturnValue:
         return list_jobs(scope, some, sort)
 
     return csv_list(_CSV, read, which, "jobs")
+
+
+@blueprint.get("/repeats")
+@signed_in
+def repeats() -> ResponseReturnValue:
+    """Show work that ran more than once on the same inputs."""
+    which = asked_repeats(ROWS_SHOWN)
+    with reading() as scope:
+        if not has_clusters(scope):
+            return first_run()
+        page = list_repeats(scope, which)
+    return render_template(
+        "repeats.html", now=time.time(), page=page, least=LEAST_SECONDS, moving=False
+    )
+
+
+@blueprint.get("/repeats.csv")
+@signed_in
+def repeats_csv() -> ResponseReturnValue:
+    """Answer with work that ran more than once on the same inputs, as CSV."""
+    return csv_list(_REPEATS_CSV, list_repeats, asked_repeats(), "repeats")
 
 
 @blueprint.get("/jobs/<job_id>")

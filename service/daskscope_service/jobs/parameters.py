@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from daskscope_service.db.scope import Selection
 from daskscope_service.queries.jobs import Sort
-from daskscope_service.web.parameters import TEXT, Parameter, one_of, refuse_unknown, required
+from daskscope_service.web.parameters import (
+    LIMIT,
+    ROWS,
+    SINCE,
+    TEXT,
+    Parameter,
+    instant,
+    one_of,
+    refuse_unknown,
+    required,
+)
 
 _SORTS: tuple[Sort, ...] = ("last", "cost", "change", "saving")
 
@@ -30,3 +41,9 @@ def asked_runs() -> tuple[str, str]:
     refuse_unknown(*(run.name for run in RUNS))
     a, b = (required(run.name, "the id of a computation") for run in RUNS)
     return a, b
+
+
+def asked_repeats(rows: int = ROWS) -> Selection:
+    """Return since when, and how many, repeats the request asks for; ``rows`` is the default."""
+    refuse_unknown(SINCE.name, LIMIT.name)
+    return Selection(since=instant(SINCE.name), limit=LIMIT.whole_number(rows))

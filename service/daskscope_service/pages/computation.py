@@ -27,6 +27,7 @@ from daskscope_service.queries.events import losses_of_computation
 from daskscope_service.queries.findings import explain_computation
 from daskscope_service.queries.logs import LogFilter, list_logs
 from daskscope_service.queries.profiles import newest_profiles
+from daskscope_service.queries.repeats import repeated_in
 from daskscope_service.queries.runs import one_run
 from daskscope_service.queries.scan_filter import Sifted
 from daskscope_service.services import services
@@ -117,6 +118,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         losses = losses_of_computation(scope, cluster_id, computation_id, since, ended + _LATE)
         lost_workers = [loss | {"most_memory": _most_memory(loss)} for loss in losses]
         expected = one_run(scope, computation_id, cluster_id)["expected"] if running else None
+        repeated = repeated_in(scope, cluster_id, computation_id)
         explained = explain_computation(scope, services().series, computation)
         records, no_logs = _records(scope, computation, None if until is None else until + _LATE)
     groups = _groups(computation.task_groups)
@@ -138,6 +140,7 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         stream_of=stream_of,
         in_stream=_in_stream(computation, explained.judgement, stream_of),
         expected=expected,
+        repeated=repeated,
         explained=explained,
         lost_workers=lost_workers,
         may_mute="report" not in g and may_act(g.caller, "member"),

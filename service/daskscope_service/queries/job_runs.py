@@ -70,11 +70,13 @@ def newest_runs(
     return _all_completed(scope, runs, compared=compared)[::-1]
 
 
-def some_runs(scope: Scope, keys: Sequence[tuple[str, str]]) -> list[JobRun]:
-    """Return the runs with these keys (cluster, id), with all that comparisons need."""
+def some_runs(
+    scope: Scope, keys: Sequence[tuple[str, str]], *, compared: bool = True
+) -> list[JobRun]:
+    """Return the runs with these keys (cluster, id). ``compared``: as for :func:`newest_runs`."""
     key = (computation.c.cluster, computation.c.id)
-    query = among(scope.select(computation, *_COMPARED), key, keys)
-    return _all_completed(scope, scope.items(query), compared=True)
+    query = among(scope.select(computation, *(_COMPARED if compared else _OF_RUN)), key, keys)
+    return _all_completed(scope, scope.items(query), compared=compared)
 
 
 def count_runs(scope: Scope, job: str, since: float | None = None) -> int:

@@ -43,14 +43,15 @@ _POINTS = (schema.point, schema.recent_point)
 #: notice that it failed.
 _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
 _FINDINGS_OF = [schema.finding.c[name] for name in ("workspace", "cluster", "computation")]
+_RUNS_OF = [schema.group_run.c[name] for name in ("workspace", "cluster", "computation")]
 _NOTICE_OF = list(schema.notice.primary_key)
 
 
 def remove(engine: Engine, table: Table, chosen: Select[Any], pace: Throttle) -> Iterator[Removed]:
     """Remove the rows of ``table`` that ``chosen`` selects by their primary key.
 
-    With a computation, this removes its task groups, its findings and the notice that it failed,
-    which names its user.
+    With a computation, this removes its task groups, their repeats, its findings and the notice
+    that it failed, which names its user.
     """
     while True:
         with engine.connect() as connection:
@@ -168,6 +169,8 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
     if table is schema.computation:
         _delete(connection, _GROUPS_OF, keys)
         _delete(connection, _FINDINGS_OF, keys)
+        _delete_repeats(connection, keys)
+        _delete(connection, _RUNS_OF, keys)
         notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, notices)
         _sum_up_jobs(connection, keys)
@@ -180,6 +183,20 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
     _delete(connection, list(table.primary_key), keys)
     if table is schema.computation:
         _delete_empty_jobs(connection, {workspace for workspace, *_ in keys})
+
+
+def _delete_repeats(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
+    """Delete what groups of these computations come to: they name users. The next run adds up."""
+    repeat, ran = schema.repeat, schema.group_run
+    for workspace, cluster, computation in keys:
+        names = select(ran.c.name).where(
+            ran.c.workspace == workspace,
+            ran.c.cluster == cluster,
+            ran.c.computation == computation,
+        )
+        connection.execute(
+            delete(repeat).where(repeat.c.workspace == workspace, repeat.c.name.in_(names))
+        )
 
 
 def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:

@@ -248,7 +248,10 @@ class GraphIntake:
 
     def _group_like(self, task: TaskState, computation: Computation) -> Group:
         prefix = self._naming.prefix(task)
-        return self._group(computation, self._naming.group(task.group, prefix), prefix)
+        group = self._group(computation, self._naming.group(task.group, prefix), prefix)
+        # The tasks that are joined beyond the bound have several names.
+        group.tokenized = group is not computation.rest and self._naming.is_tokenized(task.group)
+        return group
 
     def _group(self, computation: Computation, name: str, prefix: str) -> Group:
         group = computation.group(name, prefix, self._prefixes)

@@ -64,6 +64,7 @@ class Group:
         "states",
         "stopped_at",
         "tasks",
+        "tokenized",
         "totals",
         "types",
         "usual_runs",
@@ -78,6 +79,8 @@ class Group:
         self.prefix = prefix
         self.totals = totals
         self.changed = False
+        #: Whether Dask's name of the group ends with its token of the inputs.
+        self.tokenized = False
         self.tasks = 0
         self.completed = 0
         self.erred = 0
@@ -229,6 +232,7 @@ class Group:
             largest_output=self.largest_output,
             first_runs=self.first_runs,
             first_seconds=self.first_seconds,
+            tokenized=self.tokenized,
         )
 
 

@@ -1,0 +1,35 @@
+"""Work that ran more than once on the same inputs: a list of it, and what a computation repeats."""
+
+from __future__ import annotations
+
+from daskscope_service.db.schema import group_run, repeat
+from daskscope_service.db.scope import Page, Scope, Selection
+from daskscope_service.insight.jobs.repeats import joined
+from daskscope_service.insight.views import RepeatView
+
+#: How many groups, those with the most repeated thread time, a list is made of.
+_MOST_GROUPS = 2_000
+
+_COLUMNS = [column for column in repeat.c if column.name != "workspace"]
+
+
+def list_repeats(scope: Scope, which: Selection) -> Page[RepeatView]:
+    """Return the work that ran again in the time of ``which``, the most thread time first.
+
+    Counted are the runs of the 30 days before the newest.
+    """
+    query = scope.select(repeat, *_COLUMNS)
+    if which.kept_since is not None:
+        query = query.where(repeat.c.last_at >= which.kept_since)
+    query = query.order_by(repeat.c.seconds_again.desc(), repeat.c.name).limit(_MOST_GROUPS)
+    return Page(joined(scope.items(query), scope.now)[: which.limit], None)
+
+
+def repeated_in(scope: Scope, cluster: str, computation: str) -> RepeatView | None:
+    """Return the work of a computation that ran again and took the most; None without any."""
+    names = scope.select(group_run, group_run.c.name).where(
+        group_run.c.cluster == cluster, group_run.c.computation == computation
+    )
+    rows = scope.items(scope.select(repeat, *_COLUMNS).where(repeat.c.name.in_(names)))
+    found = joined(rows, scope.now)
+    return found[0] if found else None
