@@ -156,7 +156,10 @@ def repeats(writer: SeedWriter, cluster: str, computation: str) -> None:
     """Say that a computation repeated work, and that others repeated more, for more people."""
     whose = ["maria.lindqvist", "tomas", "finance-batch", "li"]
     groups = [("read-parquet", 1.0), ("parse_events", 31.0), ("groupby-agg", 72.0)]
-    works = [("file", 14, whose, 3, 900_000.0, groups), ("persist", 2, whose[:1], 1, 140.0, groups[:1])]
+    works = [
+        ("file", 14, whose, 3, 900_000.0, groups),
+        ("persist", 2, whose[:1], 1, 140.0, groups[:1]),
+    ]
     for instead, runs, users, clusters, seconds, steps in works:
         for prefix, step in steps:
             writer.add(

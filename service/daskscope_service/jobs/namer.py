@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -28,23 +28,20 @@ from sqlalchemy import (
 from daskscope_service.db.engine import writing
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster, computation, job, task_group, workspace
+from daskscope_service.db.schema import computation, job, workspace
 from daskscope_service.db.scope import Item, Scope, read_in_parts
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.jobs.identity import (
-    Call,
     Identity,
-    Traits,
     identity_of,
     needs_groups,
 )
 from daskscope_service.insight.jobs.summary import Changed, summed_up
 from daskscope_service.jobs.repeats import Repeats
+from daskscope_service.jobs.traits import Known, traits_of
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.causes import among, costliest_cause_of_runs
-from daskscope_service.queries.computations import MOST_GROUPS
 from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
-from daskscope_service.queries.statements import statements_at
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +71,6 @@ _OF_COMPUTATION = (
     *("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans"),
     *("annotations", "job"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A computation with its traits. ``waits_for_code``: some of its code has not arrived."""
-
-    row: Item
-    traits: Traits
-    waits_for_code: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +159,7 @@ class Namer:
     def _name(self, name: str, rows: Sequence[Item], now: float) -> None:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            found = [self._look(one, now) for one in _traits(scope, rows)]
+            found = [self._look(one, now) for one in traits_of(scope, rows)]
             groups = self._repeats.found(scope, rows)
         new = {
             one.job: _new(name, one.job, one.identity, one.row, now)
@@ -206,7 +194,7 @@ class Namer:
             )
             self._repeats.write(connection, name, groups)
 
-    def _look(self, one: _Known, now: float) -> _Found:
+    def _look(self, one: Known, now: float) -> _Found:
         """Return which job a computation is a run of, and when to look again, if ever."""
         row, traits = one.row, one.traits
         ended = row["stopped_at"] is not None
@@ -373,47 +361,3 @@ def _as_stored(change: Changed) -> Item:
         "computation": change.computation,
         "run_before": change.run_before,
     }
-
-
-def _traits(scope: Scope, rows: Sequence[Item]) -> Iterator[_Known]:
-    """Yield the computations of ``rows`` with their traits."""
-    ids = sorted({row["cluster"] for row in rows})
-    of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
-    tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
-    statements = statements_at(scope, [frame for row in rows for frame in row["frames"]])
-    for row in rows:
-        calls = [
-            Call(frame["file"], statements.get((frame["code"], frame["line"])))
-            for frame in row["frames"]
-        ]
-        traits = Traits(
-            user=row["user"],
-            spans=row["spans"],
-            annotations=row["annotations"],
-            tags=tags.get(row["cluster"]),
-            calls=calls,
-        )
-        waits = any(
-            frame["code"] is not None and call.statement is None
-            for frame, call in zip(row["frames"], calls, strict=True)
-        )
-        yield _with_shape(scope, _Known(row, traits, waits))
-
-
-def _with_shape(scope: Scope, one: _Known) -> _Known:
-    """Add the task groups if the computation has ended and its job depends on them."""
-    if not one.row["stopped_at"] or not needs_groups(one.traits):
-        return one
-    columns = [task_group.c[name] for name in ("name", "prefix", "dependencies")]
-    query = scope.select(task_group, *columns).where(
-        task_group.c.cluster == one.row["cluster"], task_group.c.computation == one.row["id"]
-    )
-    groups, _ = scope.first_items(query.order_by(task_group.c.name), MOST_GROUPS)
-    if not groups:
-        return one
-    traits = replace(
-        one.traits,
-        groups={group["name"]: group["prefix"] for group in groups},
-        edges=[(group["name"], other) for group in groups for other in group["dependencies"]],
-    )
-    return replace(one, traits=traits)
