@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from distributed.scheduler import Scheduler
 
-from daskscope.config import Settings, by_name, of_client
+from daskscope.config import CLIENTS_OWN, Settings, by_name, of_client
 from daskscope.containment import contain
 from daskscope.errors import ConfigurationError
 from daskscope.observe.cluster.environment import read_once
@@ -168,7 +168,7 @@ def _installed(plugin: Plugin, settings: Settings, scheduler: Scheduler) -> Inst
         differing=[
             field.name
             for field in fields(Settings)
-            if field.name not in heeded
+            if field.name not in heeded | CLIENTS_OWN
             and getattr(settings, field.name) != getattr(in_force, field.name)
         ],
     )

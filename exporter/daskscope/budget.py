@@ -13,6 +13,7 @@ from urllib.parse import quote
 from dask.utils import format_bytes, parse_bytes, parse_timedelta
 
 from daskscope.api_types import Run
+from daskscope.durations import say_seconds
 from daskscope.errors import BudgetExceeded, ConfigurationError, NotFound, NotMeasured
 from daskscope.one_line import one_line
 from daskscope.service_client import ServiceClient, service_client
@@ -213,11 +214,6 @@ def _parsed(
     if not fits:
         raise ConfigurationError(f"{name} is {value!r}; it must be {what}")
     return number
-
-
-def say_seconds(seconds: float) -> str:
-    """Return seconds as text for messages."""
-    return f"{seconds:,.1f} s" if seconds >= 10 else f"{seconds:.3g} s"
 
 
 def _named(run: Run) -> str:

@@ -22,6 +22,9 @@ from daskscope.protocol import MAX_NAME, NO_CURRENCY, PRICED
 from daskscope.slow_patterns import why_slow
 from daskscope.version import __version__
 
+#: Settings that only a client heeds: its scheduler does not get them.
+CLIENTS_OWN = frozenset({"notebook_summary"})
+
 #: A higher price is taken for a mistake.
 MAX_PRICE = 1e9
 
@@ -61,6 +64,7 @@ class Settings:
     idle_timeout: float | None
     idle_grace: float
     prices: protocol.Prices | None
+    notebook_summary: bool
     spool_directory: str | None
     spool_max_bytes: int
     scrub: tuple[str, ...]
@@ -108,7 +112,7 @@ def by_name(chosen: Settings) -> dict[str, Any]:
     It contains only values of the standard library. A pickled :class:`Settings` would be read by
     position, so a version with another order of fields would confuse two switches.
     """
-    return asdict(chosen)
+    return {name: value for name, value in asdict(chosen).items() if name not in CLIENTS_OWN}
 
 
 def of_client(sent: Mapping[str, Any], version: str) -> Settings:
@@ -171,6 +175,7 @@ def _checked(values: Mapping[str, Any]) -> Settings:
         idle_timeout=_idle_timeout(values),
         idle_grace=_duration(values, "idle.grace", least=0.0),
         prices=_prices(values),
+        notebook_summary=_flag(values, "notebook.summary"),
         spool_directory=_spool_directory(values),
         spool_max_bytes=_bytes(values, "spool.max-bytes"),
         scrub=_patterns(values, "scrub"),

@@ -20,6 +20,7 @@ from distributed.scheduler import Scheduler
 from daskscope.admission import Installed, asked
 from daskscope.admission import install as put_into
 from daskscope.calling_code import send_calling_code, send_no_calling_code
+from daskscope.cell_summary import summarize_cells
 from daskscope.config import Settings, path_of, settings
 from daskscope.containment import guarded
 from daskscope.defaults import argument_name, leaves
@@ -166,6 +167,9 @@ def register(
     # With an asynchronous client, this is a coroutine that returns a Registration: both are
     # awaitable.
     registration: Registration = client.sync(_register, client, chosen, install, call)
+    # While the cell of an asynchronous client ends, its event loop cannot wait for an answer.
+    if chosen.notebook_summary and isinstance(registration, Registration):
+        guarded(_errors, None, summarize_cells, client, chosen, registration.url, _errors)
     return registration
 
 

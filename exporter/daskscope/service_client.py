@@ -9,7 +9,7 @@ from typing import Any
 
 import requests
 
-from daskscope.config import settings
+from daskscope.config import Settings, settings
 from daskscope.containment import contain
 from daskscope.delivery import http_errors
 from daskscope.delivery.http import Session, proxy_in_clear, watched
@@ -39,15 +39,15 @@ _NOT_KNOWN = ("no such address", "unknown parameter")
 
 
 @contextmanager
-def service_client() -> Iterator[ServiceClient]:
-    """Return a client of the service in this process's settings.
+def service_client(chosen: Settings | None = None) -> Iterator[ServiceClient]:
+    """Return a client of the service in the ``chosen`` settings, by default this process's.
 
     Raises
     ------
     ConfigurationError
         There is no token.
     """
-    chosen = settings()
+    chosen = chosen or settings()
     if chosen.token is None:
         raise ConfigurationError(
             "no token is set: set daskscope.token in Dask's configuration or "

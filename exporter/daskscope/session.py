@@ -214,7 +214,31 @@ class ObservationSession:
             return await self._explain()
 
     async def _explain(self) -> Explanation:
-        # Take an extra beat, which is also sent like any other, so that no row is lost. In steps.
+        observed = await self._extra_beat()
+        if observed is None:
+            return Explanation(problem="no snapshot of this cluster could be taken")
+        failures = {} if self._emitter is None else self._emitter.send_failures()
+        return await asyncio.to_thread(
+            explain,
+            self._settings,
+            self._recent.snapshot() or observed,
+            OwnNumbers(failures, self._waiting()),
+            self.observer.refusals,
+        )
+
+    async def latest_computations(self, client: str) -> list[protocol.Computation]:
+        """Return the latest computations of a ``client``, with what they have done until now."""
+        with self.observer.idle.our_call():
+            await self._extra_beat()
+        latest = self._recent.snapshot()
+        owner = self.observer.refusals.client_of
+        return [one for one in latest.computations if owner(one.id) == client] if latest else []
+
+    async def _extra_beat(self) -> Observed | None:
+        """Take a beat in steps, which is also sent like any other, so that no row is lost.
+
+        Return it once ``_recent`` has it; None if none could be taken.
+        """
         while self._steps is not None:
             await asyncio.sleep(0)
         steps = self._steps = self.observer.snapshots.steps("beat")
@@ -224,17 +248,9 @@ class ObservationSession:
         if self.observer.snapshots.rows_wait():
             self._put(self.observer.snapshots.rest("beat"))
         observed = self._observed
-        if observed is None:
-            return Explanation(problem="no snapshot of this cluster could be taken")
-        await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
-        failures = {} if self._emitter is None else self._emitter.send_failures()
-        return await asyncio.to_thread(
-            explain,
-            self._settings,
-            self._recent.snapshot() or observed,
-            OwnNumbers(failures, self._waiting()),
-            self.observer.refusals,
-        )
+        if observed is not None:
+            await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
+        return observed
 
     def tell_more_soon(self) -> None:
         """Send a part of the changes before the next beat, without blocking the loop."""

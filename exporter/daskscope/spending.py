@@ -25,9 +25,9 @@ from distributed.protocol.serialize import Serialized, deserialize
 from distributed.scheduler import Scheduler
 
 from daskscope import protocol
-from daskscope.budget import say_seconds
 from daskscope.config import Settings, settings
 from daskscope.containment import Contained, contain
+from daskscope.durations import say_seconds, seconds_together
 from daskscope.errors import BudgetExceeded, ConfigurationError, NotMeasured
 from daskscope.observe.cluster import environment
 from daskscope.observe.cluster.users import Registrant
@@ -221,7 +221,7 @@ class _Watch:
                 intervals.append((row.started_at, max(end, row.started_at)))
             if rows and self._memory:
                 spent.memory = max([spent.memory or 0, *plugin.peaks.values()])
-        spent.seconds = _together(intervals)
+        spent.seconds = seconds_together(intervals)
         self.problems = list(dict.fromkeys(self.problems))
 
     def grew_beyond(self, memory: int) -> bool:
@@ -383,12 +383,3 @@ class _Counts(SchedulerPlugin):
         if not self.stopped:
             with self._contained:
                 self._observer.log_event(topic, msg)
-
-
-def _together(intervals: Sequence[tuple[float, float]]) -> float:
-    """Return how long at least one of the ``intervals`` lasted."""
-    seconds, until = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        seconds += max(end - max(begin, until), 0.0)
-        until = max(until, end)
-    return seconds

@@ -65,6 +65,10 @@ class OptOuts:
         if len(self._clients) > MAX_COMPUTATIONS:
             self._clients.popitem(last=False)
 
+    def client_of(self, computation: str) -> str | None:
+        """Return the id of the client of a computation; None if it is not known."""
+        return self._clients.get(computation)
+
     def by_any(self, switch: str) -> bool:
         """Return whether any client refuses that setting."""
         return switch in self._of_any

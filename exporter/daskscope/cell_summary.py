@@ -1,0 +1,211 @@
+"""Prints one line after each IPython cell that computed: how long, how many tasks, what stood out.
+
+The scheduler answers at once. What only the service knows, the cost and the findings, is added to
+the line when it is there; only Jupyter can change a line that it has shown.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+import threading
+import time
+import weakref
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from distributed import Client
+
+from daskscope.config import Settings
+from daskscope.containment import Contained
+from daskscope.durations import say_seconds, seconds_together
+from daskscope.errors import DaskscopeError
+from daskscope.latest_computations import SentComputation, latest_computations
+from daskscope.one_line import one_line
+from daskscope.service_client import ServiceClient, service_client
+from daskscope.task_context import method_of_class
+
+#: Seconds that a cell's end waits for the scheduler's answer. Without one, there is no line.
+PATIENCE = 2.0
+#: Seconds between questions to the service for what it found, which it knows a beat later.
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: Seconds from which the share of idle threads says something.
+LONG = 1.0
+#: Lower costs are not shown as a number.
+LEAST_COST = 0.01
+#: Characters of a finding's sentence in the line.
+MAX_SENTENCE = 160
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A registered client: whether it has sent a graph since the last cell, and what was shown."""
+
+    settings: Settings
+    url: str | None
+    sent: bool = False
+    shown: set[str] = field(default_factory=set)
+
+
+#: The registered clients of this process.
+_clients: weakref.WeakKeyDictionary[Client, _Watched] = weakref.WeakKeyDictionary()
+#: The shells that call us after each cell.
+_shells: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def summarize_cells(
+    client: Client, settings: Settings, url: str | None, drops: MutableMapping[str, int]
+) -> None:
+    """Print a line after each cell in which ``client`` computes, if this is an IPython shell.
+
+    ``url`` is the address of the cluster's page. Errors are counted in ``drops``.
+    """
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = None if get_ipython is None else get_ipython()
+    if shell is None:
+        return
+    if client in _clients:
+        _clients[client].url = url
+        return
+    watched = _clients[client] = _Watched(settings, url)
+    _note_graphs(client, watched)
+    if shell not in _shells:
+        _shells.add(shell)
+        contained = Contained(drops).around(_after_cell, otherwise=None)
+        # IPython passes the cell's result to a function that has a parameter for it.
+        shell.events.register("post_run_cell", lambda result: contained())
+
+
+def _note_graphs(client: Client, watched: _Watched) -> None:
+    # All ways to submit call this method.
+    before = vars(client).get("_graph_to_futures")
+    of_client = weakref.ref(client)
+
+    def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
+        watched.sent = True
+        submit = before or method_of_class(of_client(), "_graph_to_futures")
+        return submit(*args, **kwargs)
+
+    # Whether the context is sent: see daskscope.task_context.
+    _graph_to_futures.of_daskscope = (  # type: ignore[attr-defined]
+        getattr(before, "of_daskscope", False)
+    )
+    setattr(client, "_graph_to_futures", _graph_to_futures)  # noqa: B010
+
+
+def _after_cell() -> None:
+    for client, watched in list(_clients.items()):
+        if not watched.sent:
+            continue
+        watched.sent = False
+        if client.status != "running":
+            continue
+        found: list[SentComputation] = client.sync(
+            latest_computations, client, callback_timeout=PATIENCE
+        )
+        new = [one for one in found if one["id"] not in watched.shown]
+        watched.shown = {one["id"] for one in found}
+        if new:
+            _show(Summary(new, watched.url), watched.settings)
+
+
+def _show(summary: Summary, settings: Settings) -> None:
+    from IPython.display import display
+
+    shown: Any = display(summary, display_id=True)  # type: ignore[no-untyped-call]
+    # A terminal would print a changed line once more.
+    if summary.url is None or not hasattr(sys.modules["IPython"].get_ipython(), "kernel"):
+        return
+    # A daemon: a program that ends does not wait for the service.
+    threading.Thread(
+        target=Contained().around(_complete, otherwise=None),
+        args=(summary, settings, shown),
+        name="daskscope-cell",
+        daemon=True,
+    ).start()
+
+
+def _complete(summary: Summary, settings: Settings, shown: Any) -> None:
+    """Add what the service knows of the longest computation, once it does."""
+    with service_client(settings) as service:
+        for pause in PAUSES:
+            time.sleep(pause)
+            try:
+                if summary.complete(service):
+                    break
+            except DaskscopeError:
+                continue  # it is not there yet, or the service is not: the line says enough
+    if summary.sentence or summary.cost:
+        shown.update(summary)
+
+
+class Summary:
+    """The line of one cell's ``computations``; ``url`` is the address of their cluster's page."""
+
+    def __init__(self, computations: Sequence[SentComputation], url: str | None) -> None:
+        self._computations = computations
+        self._longest = max(computations, key=_seconds)
+        self.url = url
+        if url is not None and len(computations) == 1:
+            self.url = f"{url}/computations/{quote(self._longest['id'], safe='')}"
+        self.sentence = ""
+        self.cost = ""
+
+    def complete(self, service: ServiceClient) -> bool:
+        """Add cost and first finding; return whether no more is to be expected."""
+        run = service.answer("GET", f"runs/{quote(self._longest['id'], safe='')}")
+        cost, currency = run.get("cost"), run.get("currency")
+        if len(self._computations) == 1 and isinstance(cost, float | int) and currency:
+            amount = f"{cost:,.2f}" if cost >= LEAST_COST else f"< {LEAST_COST}"
+            self.cost = f"{amount} {one_line(str(currency))}"
+        answer = service.answer("GET", f"findings/{quote(self._longest['id'], safe='')}")
+        findings = answer.get("findings")
+        if isinstance(findings, list) and findings and isinstance(findings[0], dict):
+            sentence = one_line(str(findings[0].get("sentence") or ""))
+            cut = sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[: MAX_SENTENCE - 1]}…"
+            self.sentence = cut
+        return bool(self.sentence) or run.get("status") != "running"
+
+    def __repr__(self) -> str:
+        """Return the line as plain text."""
+        end = [self.url] if self.url else []
+        return " · ".join([*self._parts(), *end])
+
+    def _repr_html_(self) -> str:
+        """Return the line for a notebook, with a link."""
+        text = " · ".join(map(html.escape, self._parts()))
+        if self.url is not None:
+            link = html.escape(self.url, quote=True)
+            text += f' · <a href="{link}" target="_blank" rel="noopener">daskscope →</a>'
+        return f'<div style="opacity: 0.75; font-size: 90%">{text}</div>'
+
+    def _parts(self) -> list[str]:
+        rows = self._computations
+        tasks, done, erred = (sum(one[name] for one in rows) for name in ("tasks", "done", "erred"))
+        goes_on = any(one["ended_at"] is None for one in rows)
+        seconds = seconds_together([(one["started_at"], _end(one)) for one in rows])
+        mark = "✗" if erred else "…" if goes_on else "✓"
+        parts = [f"{mark} {say_seconds(seconds)}"]
+        if len(rows) > 1:
+            parts.append(f"{len(rows)} computations")
+        many = f"{tasks:,} task{'' if tasks == 1 else 's'}"
+        parts.append(f"{done:,} of {many} done so far" if goes_on else many)
+        if erred:
+            parts.append(f"{erred:,} failed")
+        parts += [self.cost] if self.cost else []
+        whole = sum(sum(one["worker_seconds"].values()) for one in rows)
+        if seconds >= LONG and whole and not goes_on:
+            idle = sum(one["worker_seconds"].get("idle", 0.0) for one in rows)
+            parts.append(f"threads {idle / whole:.0%} idle")
+        parts += [self.sentence] if self.sentence else []
+        return parts
+
+
+def _end(one: SentComputation) -> float:
+    return one["now"] if one["ended_at"] is None else one["ended_at"]
+
+
+def _seconds(one: SentComputation) -> float:
+    return max(_end(one) - one["started_at"], 0.0)

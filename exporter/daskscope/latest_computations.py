@@ -1,0 +1,57 @@
+"""Asks a scheduler what a client has computed of late."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from distributed import Client
+from distributed.metrics import time
+from distributed.scheduler import Scheduler
+
+from daskscope.plugin import NAME, Plugin
+
+
+class SentComputation(TypedDict):
+    """A computation as its scheduler knows it: fields of :class:`daskscope.protocol.Computation`.
+
+    ``now`` is the scheduler's time.
+    """
+
+    id: str
+    started_at: float
+    ended_at: float | None
+    tasks: int
+    done: int
+    erred: int
+    worker_seconds: dict[str, float]
+    now: float
+
+
+async def latest_computations(client: Client) -> list[SentComputation]:
+    """Ask the scheduler, which has the plugin, for the latest computations of ``client``."""
+    found: list[SentComputation] = await client._run_on_scheduler(
+        latest_computations_here, client.id
+    )
+    return found
+
+
+async def latest_computations_here(
+    client: str, *, dask_scheduler: Scheduler
+) -> list[SentComputation]:
+    """Return the latest computations of a client; runs on the scheduler."""
+    plugin = dask_scheduler.plugins.get(NAME)
+    if not isinstance(plugin, Plugin) or plugin.session is None:
+        return []
+    return [
+        SentComputation(
+            id=one.id,
+            started_at=one.started_at,
+            ended_at=one.ended_at,
+            tasks=one.tasks,
+            done=one.done,
+            erred=one.erred,
+            worker_seconds=one.worker_seconds,
+            now=time(),
+        )
+        for one in await plugin.session.latest_computations(client)
+    ]

@@ -1,0 +1,161 @@
+"""The line after a cell of Jupyter or IPython that computed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from daskscope.cell_summary import Summary
+from daskscope.latest_computations import SentComputation
+from tests.patience import stretched
+from tests.service_process import ServiceProcess
+
+_REGISTER = """
+import time
+import daskscope
+from distributed import Client, LocalCluster
+client = Client(LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0"))
+registered = daskscope.register(
+    client, endpoint={url!r}, token={token!r}, interval="1s"{more}
+)
+"""
+_FAILS = "client.submit(lambda: 1 / 0).result()"
+
+
+def computation(**values: Any) -> SentComputation:
+    row = SentComputation(
+        id="c1",
+        started_at=100.0,
+        ended_at=142.0,
+        tasks=8100,
+        done=8100,
+        erred=0,
+        worker_seconds={"busy": 62.0, "idle": 38.0},
+        now=150.0,
+    )
+    row.update(values)  # type: ignore[typeddict-item]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ([computation()], "✓ 42.0 s · 8,100 tasks · threads 38% idle · http://s/c/computations/c1"),
+        (
+            [computation(tasks=1, done=1, ended_at=100.004)],
+            "✓ 0.004 s · 1 task · http://s/c/computations/c1",
+        ),
+        (
+            [computation(erred=2, worker_seconds={})],
+            "✗ 42.0 s · 8,100 tasks · 2 failed · http://s/c/computations/c1",
+        ),
+        (
+            [computation(ended_at=None, done=300)],
+            "… 50.0 s · 300 of 8,100 tasks done so far · http://s/c/computations/c1",
+        ),
+        # They ran at the same time.
+        (
+            [computation(), computation(id="c2", started_at=120.0, ended_at=150.0, tasks=10)],
+            "✓ 50.0 s · 2 computations · 8,110 tasks · threads 38% idle · http://s/c",
+        ),
+    ],
+)
+def test_the_line_names_time_tasks_failures_and_idle_threads(
+    rows: list[SentComputation], line: str
+) -> None:
+    assert repr(Summary(rows, "http://s/c")) == line
+
+
+def test_a_cluster_that_sends_otlp_only_has_no_link() -> None:
+    summary = Summary([computation()], None)
+    assert repr(summary) == "✓ 42.0 s · 8,100 tasks · threads 38% idle"
+    assert "<a" not in summary._repr_html_()
+
+
+def test_what_a_finding_says_cannot_break_the_page() -> None:
+    class Service:
+        def answer(self, _method: str, path: str) -> dict[str, Any]:
+            if path.startswith("runs/"):
+                return {"cost": 0.031, "currency": "USD", "status": "finished"}
+            return {"findings": [{"sentence": "<script>alert(1)</script>\nand more"}]}
+
+    summary = Summary([computation()], "http://s/c")
+    assert summary.complete(Service())  # type: ignore[arg-type]
+    assert "0.03 USD" in repr(summary)
+    assert "<script>" not in summary._repr_html_()
+    assert "\n" not in repr(summary)
+
+
+@pytest.mark.slow
+def test_each_cell_that_computed_has_its_line(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path / "data") as service:
+        register = _REGISTER.format(url=service.url, token=service.token(), more="")
+        wait = (
+            "from threading import enumerate as threads\n"
+            "for thread in threads():\n"
+            "    if thread.name == 'daskscope-cell':\n"
+            f"        thread.join({stretched(60.0)})"
+        )
+        cells = [
+            register,
+            "sum(client.gather(client.map(abs, range(20))))",
+            "1 + 1",
+            _FAILS,
+            wait,
+        ]
+        computed, plain, failed = _outputs(cells)[1:4]
+
+    assert re.match(r"✓ [\d.]+ m?s · 20 tasks · < 0.01 USD · .*http://.*/computations/", computed)
+    assert plain == ""
+    assert re.match(r"✗ .* · 1 task · 1 failed · .*ZeroDivisionError.* · http", failed), failed
+
+
+@pytest.mark.slow
+def test_a_user_may_do_without_it_and_a_terminal_prints_it_once(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path / "data") as service:
+        token = service.token()
+        refused = _REGISTER.format(url=service.url, token=token, more=", notebook__summary=False")
+        assert _outputs([refused, "client.submit(abs, -1).result()"])[1] == ""
+
+        typed = [
+            "import daskscope; from distributed import Client, LocalCluster",
+            "client = Client(n_workers=1, threads_per_worker=2, dashboard_address=':0')",
+            f"daskscope.register(endpoint={service.url!r}, token={token!r})",
+            "client.submit(abs, -21).result()",
+            "client.close()",
+            "exit",
+        ]
+        ran = subprocess.run(
+            [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor"],
+            input="\n".join([*typed, ""]),
+            env={"IPYTHONDIR": str(tmp_path / "ipython"), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=stretched(120.0),
+            check=False,
+        )
+    assert "Out[4]: 21" in ran.stdout, ran.stdout + ran.stderr
+    assert len(re.findall(r"✓ [\d.]+ s · 1 task · http", ran.stdout)) == 1, ran.stdout
+
+
+def _outputs(cells: list[str]) -> list[str]:
+    """Return what daskscope displayed under each of the ``cells`` of a notebook."""
+    notebook: Any = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
+        cells=[nbformat.v4.new_code_cell(one) for one in cells]  # type: ignore[no-untyped-call]
+    )
+    NotebookClient(notebook, timeout=int(stretched(120.0)), allow_errors=True).execute()
+    return [
+        "".join(
+            output.data["text/plain"]
+            for output in cell.outputs
+            if output.output_type == "display_data"
+        )
+        for cell in notebook.cells
+    ]
