@@ -579,6 +579,42 @@ def test_what_is_no_body_is_refused_in_words(service: ServiceProcess, peers: Exi
     assert "Traceback" not in service.output
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Content-Length: 5", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked", "Content-Length: 60"),
+        ("Content-Length: 5", "Transfer-Encoding: identity"),
+        ("Content-Length: 5", "Transfer-Encoding: chunked, identity"),
+        ("Content-Length: 5", "Transfer-Encoding: identity, chunked"),
+        ("Content-Length: 5", "Transfer-Encoding: xchunked"),
+        ("Content-Length: 5", "Transfer-Encoding : chunked"),
+        ("Content-Length: 5", "Transfer-Encoding:\r\n chunked"),
+        ("Content-Length: 5", "X: y\nTransfer-Encoding: chunked"),
+        ("Content-Length: 5", "X: y\rTransfer-Encoding: chunked"),
+        ("Content-Length: 5", "Content-Length: 40"),
+        ("Content-Length: 5, 5",),
+        ("Content-Length: 0x5",),
+        ("Content-Length: 5\x00",),
+        ("Content-Length: 18446744073709551621",),
+    ],
+    ids=" ".join,
+)
+def test_a_request_whose_end_may_be_read_in_two_ways_is_the_last_of_its_connection(
+    service: ServiceProcess, peers: ExitStack, lines: tuple[str, ...]
+) -> None:
+    # A proxy in front may see another end, and take what follows for a part of this request.
+    peer = connect(service, peers)
+    second = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    peer.sendall(head("/nope", *lines) + b"0\r\n\r\n" + second)
+    answers = b""
+    with contextlib.suppress(ConnectionResetError):
+        while received := peer.recv(65536):
+            answers += received
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert b"HTTP/1.1 4" in answers
+
+
 def test_what_does_not_reach_the_application_is_answered_as_by_it(
     service: ServiceProcess, peers: ExitStack
 ) -> None:
