@@ -186,6 +186,8 @@ class Computation(TypedDict):
     host_load: float | None
     unrunnable_seconds: float | None
     asks: dict[str, int]
+    completed_later: int | None
+    seconds_later: float | None
 
 
 class TaskGroup(TypedDict):

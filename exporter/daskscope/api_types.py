@@ -363,6 +363,9 @@ class Computation(_Computation):
     nothing left to do. ``completed``, ``erred`` and ``retried`` count task runs: those that ended
     in memory, failed, or were repeated after a failure. A task whose result was lost with a worker,
     or was released and is needed after all, runs again: ``completed`` minus ``done`` counts this.
+    The counts, ``seconds`` and task groups are those of the computation until its end. Of tasks
+    that run again after that, ``completed_later`` counts the runs that ended in memory, and
+    ``seconds_later`` is the time of all of these runs.
     ``cancelled`` counts tasks that were given up. ``states`` counts tasks by Dask's state;
     ``seconds`` is the tasks' time by action: what Dask calls ``disk-read`` and ``disk-write`` is
     ``other`` if the workers read or wrote nothing on disk meanwhile, as when a task takes thousands

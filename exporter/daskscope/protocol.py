@@ -374,7 +374,10 @@ class Computation:
     (``compute``, ``transfer``, ``disk-read``, ``disk-write``; as ``other`` what Dask calls the last
     two while workers read or wrote nothing). ``completed`` and ``erred`` count task runs that ended
     so: how many tasks are done is :func:`tasks_done`, for one whose result was lost runs again.
-    ``retried`` counts runs that were repeated after they failed. ``frames`` is
+    ``retried`` counts runs that were repeated after they failed. After the computation's end all of
+    these stay as they were: of tasks that run again then, as their results were lost or released,
+    ``completed_later`` counts the runs that ended in memory, and ``seconds_later`` are the seconds
+    of all of these runs, whatever they were spent on. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
     ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
     ``unknown`` where nobody said (:class:`daskscope.observe.cluster.users.Users`).
@@ -452,6 +455,8 @@ class Computation:
     host_load: Amount | None = None
     unrunnable_seconds: Seconds | None = None
     asks: Counts = dataclasses.field(default_factory=dict)
+    completed_later: Count | None = None
+    seconds_later: Seconds | None = None
 
     @property
     def done(self) -> int:
@@ -523,7 +528,8 @@ class TaskGroup:
     plugin's bound are joined as ``other``. ``largest_output`` is the size of the largest result;
     ``first_runs`` and ``first_seconds`` are as of a :class:`Computation`. ``tokenized``: Dask's
     name of the group ends with its token of what the tasks do and of their inputs, so groups of the
-    same ``name`` do the same on the same inputs.
+    same ``name`` do the same on the same inputs. After the computation's end nothing changes but
+    ``states``.
     """
 
     computation: Annotated[Id, PartOfKey()]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +23,11 @@ def inc(x: int) -> int:
 
 def double(x: int) -> int:
     return 2 * x
+
+
+def take(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
 
 
 def hold_if_told(x: int, name: str) -> int:
@@ -190,7 +198,41 @@ def test_a_lost_result_that_is_computed_again_is_of_the_computation_that_it_was_
     client.restart_workers(list(client.scheduler_info()["workers"]))
     assert client.gather(futures) == [1, 2, 3, 4]
     row = recorder.wait_for(
-        lambda: next((row for row in recorder.computations().values() if row.completed == 8), None),
+        lambda: next(
+            (row for row in recorder.computations().values() if row.completed_later == 4), None
+        ),
         "all to have run twice",
     )
     assert recorder.computations().keys() == {row.id}
+    assert (row.status, row.completed, row.done) == ("finished", 4, 4)
+
+
+def _later(recorder: Recorder, id: str, runs: int) -> protocol.Computation | None:
+    row = recorder.computations()[id]
+    return row if row.completed_later == runs else None
+
+
+@pytest.mark.own_cluster
+def test_what_a_computation_took_is_what_it_took_until_its_end(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    """However often its results are lost and computed again afterwards; then it is told apart."""
+    register()
+    graph: dict[Any, Any] = {("takes-1", i): (take, 0.1) for i in range(4)}
+    futures = client.get(graph, list(graph), sync=False)
+    wait(futures)
+    (before,) = told(recorder, 1)
+    (group,) = recorder.groups(before.id).values()
+    for round in (1, 2):
+        client.restart_workers(list(client.scheduler_info()["workers"]))
+        assert client.gather(futures) == [0.1] * 4
+        row = recorder.wait_for(
+            partial(_later, recorder, before.id, 4 * round), "all to have run again"
+        )
+        assert row.seconds == before.seconds
+        assert row.seconds_later is not None
+        assert row.seconds_later >= 0.4 * round
+        assert (row.completed, row.largest_output) == (4, before.largest_output)
+        assert row.worker_shares == before.worker_shares
+        (now,) = recorder.groups(before.id).values()
+        assert now == dataclasses.replace(group, states=now.states)

@@ -244,6 +244,8 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
                 host_load=0.75,
                 unrunnable_seconds=31.5,
                 asks={"GPU=1": 2},
+                completed_later=4,
+                seconds_later=9.75,
             ),
         ),
         task_groups=(

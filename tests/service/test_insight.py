@@ -45,6 +45,8 @@ COMPUTATION: dict[str, Any] = {
     "blames": {},
     "asks": {},
     "unrunnable_seconds": None,
+    "completed_later": None,
+    "seconds_later": None,
     "worker_seconds": {"busy": 500.0, "idle": 100.0, "paused": 0.0},
     "states": {"released": 20, "memory": 30, "processing": 50, "waiting": 100},
 }
@@ -220,6 +222,21 @@ def test_a_computation_says_how_many_results_were_lost() -> None:
         "Finished: 62 tasks in 5.0 s. 24 results were gone when they were needed, and "
         "were computed again.",
         "Cancelled after 5.0 s: 40 of 62 tasks done. 20 results were gone when they were needed.",
+    ]
+
+
+def test_what_was_computed_again_after_the_end_is_told_apart() -> None:
+    row = COMPUTATION | {"status": "finished", "tasks": 4, "completed": 4, "states": {"memory": 4}}
+    again = row | {"completed_later": 3, "seconds_later": 9.75}
+    once = row | {"completed_later": 1, "seconds_later": 0.5}
+    sentences = [
+        computation_verdict(row, Verdict("running", ""), 5.0).sentence
+        for row in (row, once, again)
+    ]
+    assert sentences == [
+        "Finished: 4 tasks in 5.0 s.",
+        "Finished: 4 tasks in 5.0 s. After its end 1 result was computed again, in 500 ms more.",
+        "Finished: 4 tasks in 5.0 s. After its end 3 results were computed again, in 9.8 s more.",
     ]
 
 

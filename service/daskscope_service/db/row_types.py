@@ -142,4 +142,6 @@ class ComputationRow(Row, frozen=True):
     host_load: float | None
     unrunnable_seconds: float | None
     asks: dict[str, int]
+    completed_later: int | None
+    seconds_later: float | None
     job: str | None

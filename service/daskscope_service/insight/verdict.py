@@ -224,6 +224,12 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
         again = {"running": _RUN_AGAIN, "finished": f", and {were} computed again"}
         when = "when it was needed" if lost == 1 else "when they were needed"
         sentence += f" {plural(lost, 'result')} {were} gone {when}{again.get(status, '')}."
+    later = computation["completed_later"]
+    if later and status != "running":
+        were, took = "was" if later == 1 else "were", duration(computation["seconds_later"] or 0.0)
+        sentence += (
+            f" After its end {plural(later, 'result')} {were} computed again, in {took} more."
+        )
     missing = results_missing(computation)
     if missing and cluster.status == "running":
         have = "has" if missing == 1 else "have"

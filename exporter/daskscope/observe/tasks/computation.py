@@ -58,6 +58,7 @@ class Computation:
         "caller",
         "cancelled",
         "changed",
+        "completed_later",
         "context",
         "dropped",
         "ended_at",
@@ -72,6 +73,7 @@ class Computation:
         "places",
         "rest",
         "runs",
+        "seconds_later",
         "shares",
         "spans",
         "started_at",
@@ -151,6 +153,8 @@ class Computation:
         self.blames: dict[str, str] = {}
         #: Task runs that ended because their worker was lost.
         self.lost_runs = 0
+        #: Runs that ended in memory after it had ended, and the seconds of all runs since then.
+        self.completed_later, self.seconds_later = 0, 0.0
         #: The part of each worker, and the number of ended tasks over time.
         self.shares, self.marks = Shares(), Marks()
         # Cancelled tasks: those that were given up while they were active.
@@ -337,6 +341,8 @@ class Computation:
             host_load=most.host_load,
             unrunnable_seconds=self.unrunnable_seconds,
             asks=dict(self.asks),
+            completed_later=self.completed_later,
+            seconds_later=self.seconds_later,
         )
 
 

@@ -118,35 +118,45 @@ class Group:
     def finished(self, run: Run, totals: PrefixTotals) -> None:
         """Count one task run that ended in memory, also in the ``totals`` of its prefix."""
         _, worker, nbytes, kind, startstops = run
-        self.completed += 1
+        computation = self.computation
+        # What runs again after its computation's end must not change what the computation took.
+        over = computation.over
         totals.completed += 1
         if nbytes:
-            self.output_bytes += nbytes
             totals.output_bytes += nbytes
-            if nbytes > self.largest_output:
-                self.largest_output = nbytes
-        if kind is not None:
-            types = self.types
-            if kind not in types:
-                kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
-            types[kind] = types.get(kind, 0) + 1
+        if over:
+            computation.completed_later += 1
+        else:
+            self.completed += 1
+            if nbytes:
+                self.output_bytes += nbytes
+                if nbytes > self.largest_output:
+                    self.largest_output = nbytes
+            if kind is not None:
+                types = self.types
+                if kind not in types:
+                    kind = kind[: protocol.MAX_NAME] if len(types) < MAX_TYPES else OTHER
+                types[kind] = types.get(kind, 0) + 1
         computed = self._ran(startstops, worker, "finished", totals)
         if computed is None:
             return
         _, start, stop = computed
         took = stop - start
         bucket = bisect_left(DURATION_BOUNDS, took)
-        self.durations[bucket] += 1
         totals.durations[bucket] += 1
         totals.duration_seconds += took
+        first = worker is not None and totals.first_runs.is_first(worker, totals)
+        if over:
+            return
+        self.durations[bucket] += 1
         if took < self.shortest:
             self.shortest = took
         if took > self.longest:
             self.longest = took
         if worker is not None:
             usual = self.usual_seconds / self.usual_runs if self.usual_runs else took
-            self.computation.shares.ran(worker, took, usual)
-        if worker is not None and totals.first_runs.is_first(worker, totals):
+            computation.shares.ran(worker, took, usual)
+        if first:
             self.first_runs += 1
             self.first_seconds += took
         else:
@@ -177,7 +187,7 @@ class Group:
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         worker = details.get("worker") or ""
         computed = self._ran(details.get("startstops"), worker, outcome, totals)
-        if self.samples is not None:
+        if self.samples is not None and not self.computation.over:
             # A task whose workers died has no start and stop times.
             now = time()
             _, start, stop = computed or ("", now, now)
@@ -188,7 +198,7 @@ class Group:
         self, startstops: StartStops, worker: str | None, outcome: Outcome, totals: PrefixTotals
     ) -> Action | None:
         """Count the actions of one run. Return its "compute" action, if it has one."""
-        seconds, of_prefix = self.seconds, totals.seconds
+        computation, of_prefix = self.computation, totals.seconds
         computed = None
         actions = actions_of(startstops)
         if totals.stream is not None:
@@ -196,16 +206,19 @@ class Group:
         for action in actions:
             name, start, stop = action
             took = stop - start
-            seconds[name] = seconds.get(name, 0.0) + took
             of_prefix[name] = of_prefix.get(name, 0.0) + took
             if name == "compute":
                 computed = action
                 totals.compute_seconds += took
+            if computation.over:
+                computation.seconds_later += took
+                continue
+            self.seconds[name] = self.seconds.get(name, 0.0) + took
             if start < self.started_at:
                 self.started_at = start
-                if start < self.computation.began_at and not self.computation.over:
-                    self.computation.began_at = start
-            if stop > self.stopped_at and not self.computation.over:
+                if start < computation.began_at:
+                    computation.began_at = start
+            if stop > self.stopped_at:
                 self.stopped_at = stop
         return computed
 

@@ -159,7 +159,7 @@ class Run:
     def computed(self) -> float:
         """Of :attr:`compute`, what fits into its own time.
 
-        Results that were lost after its end are computed again, and count in ``compute``, too.
+        Older exporters add to ``compute`` what was computed again after its end.
         """
         busy = self.worker_seconds.get("busy")
         if busy is None or self.status == "running" or self.completed <= self.done:
