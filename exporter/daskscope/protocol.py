@@ -380,7 +380,8 @@ class Computation:
     of all of these runs, whatever they were spent on. ``frames`` is
     the user's call stack, outermost first: None where it was refused, empty where none is known.
     ``trace_id`` is the W3C id (32 hex digits) of its trace. ``user`` is whose client sent it,
-    ``unknown`` where nobody said (:class:`daskscope.observe.cluster.users.Users`).
+    ``unknown`` or ``unregistered client …`` where nobody said, see
+    :class:`daskscope.observe.cluster.users.Users`.
 
     ``ended_at`` is when the last of its tasks ended; None while one has something to do. It is
     ``running`` for a second more, in which a loop may submit another.

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from distributed import Client, LocalCluster, worker_client
+from distributed.comm.addressing import unparse_host_port
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 import daskscope
 from daskscope import names
+from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
-from daskscope.observe.cluster.users import MAX_CLIENTS, Users
+from daskscope.observe.cluster.connections import Peer, peer_of
+from daskscope.observe.cluster.users import MAX_CLIENTS, Users, is_personal
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import scheduler_process, worker_process
 from tests.exporter.recorder import Recorder
@@ -86,7 +91,7 @@ def test_who_did_not_register_is_not_taken_for_who_did_and_the_host_is_the_sched
         assert told[names.HOST_NAME] == socket.gethostname()
 
 
-def test_a_preloaded_cluster_is_its_schedulers_users_and_so_are_clients_that_never_register(
+def test_a_preloaded_cluster_is_its_schedulers_users_and_so_are_that_users_clients_there(
     recorder: Recorder,
 ) -> None:
     with (
@@ -117,7 +122,7 @@ def test_another_client_in_the_process_of_the_scheduler_and_of_one_that_register
 
 def test_what_a_task_sends_is_nobodys_while_several_have_work_running() -> None:
     drops: Counter[str] = Counter()
-    users = Users(None, drops)
+    users = Users(None, drops, lambda _: None)
     assert users.user_of("Client-worker-1", lambda: {"ada": 2}) == "ada"
     assert users.user_of("Client-worker-1", lambda: {"ada": 2, "bob": 1}) == "unknown"
     assert users.user_of("Client-worker-1", dict) == "unknown"
@@ -126,9 +131,84 @@ def test_what_a_task_sends_is_nobodys_while_several_have_work_running() -> None:
 
 def test_clients_that_are_remembered_are_bounded() -> None:
     drops: Counter[str] = Counter()
-    users = Users(None, drops)
+    users = Users(None, drops, lambda _: None)
     for number in range(MAX_CLIENTS + 2):
         users.client_is(f"Client-{number}", "ada", sends_code=True)
     assert users.user_of("Client-1", tuple) == "unknown"
     assert users.user_of("Client-2", tuple) == "ada"
     assert drops == {"user of a client": 2}
+
+
+@pytest.mark.parametrize(
+    ("peer", "user"),
+    [
+        (Peer("", True, os.getuid()), "grace"),
+        (Peer("127.0.0.1", True, os.getuid()), "grace"),
+        # Where the system does not tell: on a laptop it is the same person.
+        (Peer("127.0.0.1", True, None), "grace"),
+        (
+            Peer("127.0.0.1", True, os.getuid() + 1),
+            f"unregistered client of uid {os.getuid() + 1} on {socket.gethostname()}",
+        ),
+        (Peer("10.0.0.7", False, None), "unregistered client on 10.0.0.7"),
+        (None, "unregistered client"),
+    ],
+)
+def test_who_has_not_registered_with_a_preloaded_scheduler_is_not_taken_for_its_user(
+    peer: Peer | None, user: str
+) -> None:
+    drops: Counter[str] = Counter()
+    users = Users("grace", drops, lambda _: peer)
+    assert users.user_of("Client-1", list) == user
+    assert users.user_of("Client-worker-1", lambda: ["ada"]) == "ada"
+    assert users.user_of("Client-worker-1", lambda: ["ada", "bob"]) == "unknown"
+    users.client_is("Client-1", "ada", sends_code=False)
+    assert users.user_of("Client-1", list) == "ada"
+    assert Users("grace", drops, lambda _: peer, personal=True).user_of("Client-2", list) == "grace"
+
+
+@pytest.mark.parametrize(
+    ("variables", "personal"),
+    [
+        ({"SLURM_JOB_ID": "7"}, True),
+        ({"JUPYTERHUB_USER": "ada"}, True),
+        ({"DASK_GATEWAY_CLUSTER_NAME": "c1"}, True),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "scheduler"}, False),
+        ({}, False),
+    ],
+)
+def test_a_scheduler_in_a_batch_job_or_of_a_hub_or_gateway_is_one_users(
+    variables: dict[str, str], personal: bool
+) -> None:
+    assert is_personal(deployment_of(variables)) is personal
+
+
+class _Comm(NamedTuple):
+    local_address: str
+    peer_address: str
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a socket")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_system_says_who_holds_the_other_end_of_a_connection(host: str) -> None:
+    def connection() -> tuple[_Comm, list[socket.socket]]:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener, client = (socket.socket(family) for _ in range(2))
+        listener.bind((host, 0))
+        listener.listen()
+        client.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+        names = (accepted.getsockname(), accepted.getpeername())
+        texts = (unparse_host_port(*name[:2]) for name in names)
+        return _Comm(*(f"tcp://{text}" for text in texts)), [listener, client, accepted]
+
+    comm, sockets = connection()
+    assert peer_of(comm) == Peer(host, True, os.getuid())
+    for one in sockets:
+        one.close()
+    # As from another machine: this one has no such socket.
+    far = "10.9.8.7" if host == "127.0.0.1" else "2001:db8::7"
+    elsewhere = comm._replace(peer_address=f"tcp://{unparse_host_port(far, 40_000)}")
+    assert peer_of(elsewhere) == Peer(far, False, None)
+    assert peer_of(_Comm("inproc://1", "inproc://2")) == Peer("", True, os.getuid())
+    assert peer_of(_Comm("tcp://", "tcp://")) is None

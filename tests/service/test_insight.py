@@ -230,8 +230,7 @@ def test_what_was_computed_again_after_the_end_is_told_apart() -> None:
     again = row | {"completed_later": 3, "seconds_later": 9.75}
     once = row | {"completed_later": 1, "seconds_later": 0.5}
     sentences = [
-        computation_verdict(row, Verdict("running", ""), 5.0).sentence
-        for row in (row, once, again)
+        computation_verdict(row, Verdict("running", ""), 5.0).sentence for row in (row, once, again)
     ]
     assert sentences == [
         "Finished: 4 tasks in 5.0 s.",

@@ -19,9 +19,11 @@ from daskscope import protocol
 from daskscope.config import Settings
 from daskscope.containment import guarded
 from daskscope.observe.cluster.cluster import Cluster
+from daskscope.observe.cluster.connections import Peer, peer_of
+from daskscope.observe.cluster.environment import deployment
 from daskscope.observe.cluster.loop_tick_hook import LoopTickHook
 from daskscope.observe.cluster.opt_outs import OptOuts
-from daskscope.observe.cluster.users import Registrant, Users
+from daskscope.observe.cluster.users import Registrant, Users, is_personal
 from daskscope.observe.errors.failures import (
     FailedRun,
     Failures,
@@ -98,7 +100,12 @@ class Observer:
         """
         self._scheduler = scheduler
         self._settings = settings
-        self._users = Users(registrant.user if registrant.client is None else None, drops)
+        self._users = Users(
+            registrant.user if registrant.client is None else None,
+            drops,
+            self._peer_of,
+            personal=is_personal(deployment()),
+        )
         self.refusals = OptOuts(drops)
         self._drops = drops
         self._naming = Naming(self._drops)
@@ -290,6 +297,10 @@ class Observer:
             count_first=self.transitions.count,
         )
         return self._computations.waiting() >= MANY
+
+    def _peer_of(self, client: str) -> Peer | None:
+        stream = self._scheduler.client_comms.get(client)
+        return None if stream is None else guarded(self._drops, None, peer_of, stream.comm)
 
     def _frames(self, client: str, graph: Graph | None) -> tuple[protocol.CodeFrame, ...]:
         sends = graph is not None and self._users.sends_code(client)

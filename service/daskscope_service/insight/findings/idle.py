@@ -92,7 +92,8 @@ def _measures(evidence: Evidence, idle: float) -> tuple[Measure, ...]:
 
 
 def _named(one: Holder) -> str:
-    return f"{one.user} on {one.host}" if one.host else one.user
+    on = f" on {one.host}"
+    return one.user if not one.host or one.user.endswith(on) else one.user + on
 
 
 def _who(cluster: ClusterState) -> str:
