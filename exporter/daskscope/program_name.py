@@ -22,7 +22,8 @@ _SHELLS = frozenset(
     {
         *("-c", "-m", "-", "python", "IPython", "ipython"),
         *("ipykernel_launcher", "ipykernel_launcher.py", "ipykernel"),
-        *("dask", "dask-scheduler", "dask-gateway-scheduler", "papermill"),
+        *("dask", "dask-scheduler", "dask-ssh", "dask-gateway-scheduler", "papermill"),
+        *("distributed.cli.dask_scheduler", "distributed.cli.dask_spec"),
         *("prefect", "prefect.engine", "prefect.flow_engine"),
     }
 )

@@ -107,7 +107,29 @@ def test_a_preloaded_cluster_is_its_schedulers_users_and_so_are_that_users_clien
     ):
         client.submit(by_nobody_known, 1).result(timeout=START_PATIENCE)
         assert user_of(recorder, "by_nobody_known") == "grace"
-    assert recorder.beats[0].cluster.user == "grace"
+        port = scheduler.address.rpartition(":")[2]
+    # Other schedulers of that user on the host have other ports.
+    told = {(beat.cluster.user, beat.cluster.name) for beat in recorder.beats}
+    assert told == {("grace", f"grace on {socket.gethostname()}:{port}")}
+
+
+def test_a_preloaded_cluster_without_a_name_is_told_from_others_by_its_job(
+    recorder: Recorder,
+) -> None:
+    with (
+        scheduler_process(
+            *("--preload", "daskscope", "--daskscope-endpoint", recorder.url),
+            *("--daskscope-interval", "100ms"),
+            DASK_DASKSCOPE__TOKEN=TOKEN,
+            LOGNAME="grace",
+            JUPYTERHUB_USER="",
+            SLURM_JOB_ID="4711",
+            SLURM_JOB_NAME="interactive",
+        ) as scheduler,
+        Client(scheduler.address, timeout=START_PATIENCE),
+    ):
+        beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
+    assert beat.cluster.name == f"grace on {socket.gethostname()}, job 4711"
 
 
 def test_another_client_in_the_process_of_the_scheduler_and_of_one_that_registered_is_its_users(

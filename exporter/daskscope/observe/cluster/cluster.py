@@ -129,7 +129,20 @@ class Cluster:
         if name and not _OF_NOBODY.fullmatch(name):
             return name
         who = "a cluster" if self._user == UNKNOWN_USER else self._user
-        return self._program or f"{who} on {self._host}"
+        return self._program or f"{who} on {self._host}{self._which_there()}"
+
+    def _which_there(self) -> str:
+        """Return what tells the cluster from that user's others on the host, "" if nothing does."""
+        for how, value in deployment().items():
+            if how.endswith(".job.id"):
+                return f", job {value}"
+        if manager_of(self._scheduler) is not None:
+            return ""  # nobody knows the port of a LocalCluster
+        try:
+            port = self._scheduler.port
+        except ValueError:  # it listens on none
+            return ""
+        return "" if port == self._scheduler.default_port else f":{port}"
 
     def worker_had(self, address: str, memory: int) -> None:
         """Note the memory of a worker's process, in bytes, that it had between two heartbeats."""
