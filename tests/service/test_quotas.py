@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from daskscope_service.ingest.cluster_rows import Labels, UsageDue
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from tests import sqlite_template
+from tests.patience import wait_until
 from tests.service.beats import full_beat, make_beat, make_cluster
 from tests.service.conftest import NewDatabase
 from tests.service.test_extremes import sign_in
@@ -125,6 +128,34 @@ def test_what_is_beyond_a_quota_is_refused_by_name_and_what_is_stored_goes_on(
         page = client.get("/settings/workspace").text
         assert page.count("used up") == 3  # both, and what it says below
         assert "DASKSCOPE_QUOTA_BYTES" in page
+
+
+def test_clusters_and_series_that_come_between_two_counts_count(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with serving(tmp_path, new_database(), quota_clusters=5, quota_series=5) as service:
+        service.quotas.count()
+        numbers = itertools.count()
+
+        def beat_of_another(_: int = 0) -> int:
+            return service.beat(make_beat(make_cluster(f"c{next(numbers)}"))).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(beat_of_another, range(8)))
+        wait_until(lambda: beat_of_another() == 429, what="a refusal")
+        there = service.stored(schema.cluster.c.id)
+        assert service.beat(make_beat(make_cluster(min(there)), 2)).status_code == 200
+
+        def has_room() -> bool:
+            _, told = service.metrics(f"metric_{next(numbers)}")
+            return told.partial_success.rejected_data_points == 0
+
+        wait_until(lambda: not has_room(), what="a refusal")
+        # What is removed makes room, at the next count.
+        with service.engine.begin() as connection:
+            connection.execute(schema.cluster.delete())
+        service.quotas.count()
+        assert beat_of_another() == 200
 
 
 def test_who_has_used_up_their_room_is_told_to_come_again(

@@ -242,6 +242,10 @@ class BeatStore:
                 "daskscope.workspace.",
                 field="$.cluster.workspace",
             )
+        # Labels that were not written lately may be those of a new cluster.
+        changed = self._labels.changed(beat, workspace)
+        if changed:
+            self._quotas.note_new(workspace, "clusters")
         if self._quotas.is_full(workspace, "clusters") and not self._is_known(beat, workspace):
             raise self._quotas.problem(workspace, "clusters")
         if not self._senders.may_report(workspace, beat.cluster.id, delivery.token):
@@ -258,7 +262,7 @@ class BeatStore:
             if frame.code is not None
         }
         delivery.usage = usage = self._usage_due.row(beat, seq, workspace, delivery.now)
-        delivery.labelled = usage is not None or self._labels.changed(beat, workspace)
+        delivery.labelled = usage is not None or changed
         of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
         rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.token, delivery.now)]}
         if usage is not None:

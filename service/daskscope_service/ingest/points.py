@@ -152,8 +152,11 @@ class MetricStore:
         try:
             decoded = self._decode(request, workspace, memory)
             beyond = 0
-            if decoded.waiting and self._quotas.is_full(workspace, "series"):
-                beyond = self._leave_out_new(decoded, workspace)
+            if decoded.waiting:
+                new = sum(len(point.series) for point in decoded.waiting)
+                self._quotas.note_new(workspace, "series", new)
+                if self._quotas.is_full(workspace, "series"):
+                    beyond = self._leave_out_new(decoded, workspace)
             with self._writer.place():
                 if decoded.waiting:
                     decoded.rows += self._learn(decoded.waiting, workspace, memory)

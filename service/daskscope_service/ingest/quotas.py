@@ -1,7 +1,9 @@
 """How much data a workspace has, and may have.
 
 A thread counts clusters and series every minute, and estimates bytes every ten. Then data beyond a
-quota is refused until there is room; accepted data stays. What is accepted after an estimate of
+quota is refused until there is room; accepted data stays. In between, clusters and series that may
+be new are added up; if they and the last count reach the quota, those of the workspace are counted
+anew. What is accepted after an estimate of
 bytes is added to it with its size as it arrived. That may be far more than it takes: most rows
 replace others. So once it is half of the room that was left, bytes are estimated anew.
 """
@@ -80,6 +82,9 @@ class Quotas:
         self._full: frozenset[tuple[str, Kind]] = frozenset()
         #: Bytes that workspaces have sent since theirs were estimated.
         self._accepted: Counter[str] = Counter()
+        #: Clusters and series that may have been new, since theirs were counted.
+        self._came: Counter[tuple[str, Kind]] = Counter()
+        self._not_anew_before: dict[tuple[str, Kind], float] = {}
         self._lock = threading.Lock()
         self._rounds = 0
         self._not_before = 0.0
@@ -97,9 +102,36 @@ class Quotas:
         with self._lock:
             self._accepted[workspace] += size
 
-    def is_full(self, workspace: str, kind: Kind) -> bool:
-        """Return whether ``workspace`` has used up its quota of this kind."""
-        return (workspace, kind) in self._full
+    def note_new(self, workspace: str, kind: Literal["clusters", "series"], count: int = 1) -> None:
+        """Note that ``count`` of ``workspace`` are to be stored, which may be new."""
+        with self._lock:
+            self._came[workspace, kind] += count
+
+    def is_full(self, workspace: str, kind: Literal["clusters", "series"]) -> bool:
+        """Return whether ``workspace`` has used up its quota of this kind.
+
+        What others are storing at this moment does not count yet.
+        """
+        if (workspace, kind) in self._full:
+            return True
+        limit, _ = self._limits[kind]
+        came = self._came[workspace, kind]
+        if not (limit and came) or self._use(workspace, kind) + came < limit:
+            return False
+        began = time.monotonic()
+        if began < self._not_anew_before.get((workspace, kind), 0.0):
+            return False
+        table = schema.cluster if kind == "clusters" else schema.series
+        with self._engine.connect() as connection:
+            used = connection.execute(select_in(workspace, table, func.count())).scalar_one()
+        ended = time.monotonic()
+        with self._lock:
+            self._not_anew_before[workspace, kind] = ended + _TIMES * (ended - began)
+            self._came[workspace, kind] = max(self._came[workspace, kind] - came, 0)
+            self._used = {**self._used, kind: {**self._used[kind], workspace: used}}
+            if used >= limit:
+                self._full |= {(workspace, kind)}
+        return bool(used >= limit)
 
     def check(self, workspace: str) -> None:
         """Raise Problem if ``workspace`` may store nothing more."""
@@ -144,6 +176,8 @@ class Quotas:
         """Count the data of all workspaces."""
         with self._lock:
             before = self._accepted.copy()  # is in the database by now
+            self._came.clear()
+            self._not_anew_before.clear()
         with self._engine.connect() as connection:
             workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
             series = _by_workspace(connection, schema.series)
@@ -166,9 +200,9 @@ class Quotas:
                 if name in estimated or name not in used["bytes"]:  # it may have been removed
                     self._accepted[name] -= size
             self._accepted = +self._accepted
-        self._full = frozenset(
-            (name, use.kind) for name in workspaces for use in self.of(name) if use.full
-        )
+            self._full = frozenset(
+                (name, use.kind) for name in workspaces for use in self.of(name) if use.full
+            )
         gauge = self._instruments.workspace_use
         gauge.clear()
         for name in workspaces:
