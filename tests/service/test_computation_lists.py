@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from sqlalchemy import update
 
 import daskscope
+from daskscope.protocol import CodeFrame
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
@@ -168,3 +169,46 @@ def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(reader:
         problem = reader.ask(code=400, **wrong)
         assert problem["parameter"] == name
         assert "one of" in problem["detail"]
+
+
+def test_computations_in_a_row_that_look_alike_are_one_row_that_can_be_opened(
+    shared_service: ServiceProcess,
+) -> None:
+    """As the loop of a library makes them; the files and the API have each of them."""
+    workspace = f"alike-{uuid.uuid4().hex[:8]}"
+    token = shared_service.token(workspace=workspace)
+    fit, load = (CodeFrame(f"/home/ada/{name}.py", 12) for name in ("fit", "load"))
+    counted = {"tasks": 4, "completed": 4, "erred": 0, "states": {"memory": 4}}
+    failed = counted | {"completed": 3, "erred": 1, "states": {"memory": 3, "erred": 1}}
+    calls: list[tuple[str, CodeFrame, dict[str, Any]]] = [
+        *[("finished", fit, counted)] * 3,
+        ("erred", fit, failed),
+        *[("finished", load, counted)] * 2,
+        *[("finished", fit, counted)] * 31,
+    ]
+    rows = tuple(
+        make_computation(
+            f"c{number}",
+            status=status,
+            started_at=1_700_000_000.0 + 10 * number,
+            stopped_at=1_700_000_002.0 + 10 * number,
+            frames=(frame,),
+            **counts,
+        )
+        for number, (status, frame, counts) in enumerate(calls)
+    )
+    id = f"Scheduler-{workspace}"
+    assert post(shared_service.url, token, make_beat(make_cluster(id), computations=rows)).ok
+    session = requests.Session()
+    session.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+    for path in ("/computations", f"/clusters/{id}/computations"):
+        page = words(session.get(shared_service.url + path, timeout=30).text)
+        assert page.count('<tr id="c-') == len(calls)
+        parts = re.findall(r'<tbody(?: class="alike")?>.*?</tbody>', page)
+        assert [part.count('<tr id="c-') for part in parts] == [31, 1, 1, 1, 3]
+        first, *alone, last = parts
+        assert "<b>31 ×</b><code>fit.py:12</code>" in first
+        assert '<td class="num">1 min 2 s</td>' in first
+        assert ' 124<span class="faint"> / 124</span>' in first
+        assert "<b>3 ×</b>" in last
+        assert not any("×</b>" in part for part in alone)

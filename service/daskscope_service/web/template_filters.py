@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.job_time import reached_time_limit
+from daskscope_service.insight.repetition import joined
 from daskscope_service.insight.traceback import own_frames
 from daskscope_service.insight.wording import (
     against,
@@ -115,7 +116,7 @@ def install(blueprint: Blueprint) -> None:
     functions: tuple[Callable[..., Any], ...] = (
         *(number, size, duration, hours, money, estimate, percent, plural),
         *(iso, entered, exact, day, ago, shorten_middle, breakable, own_frames),
-        *(in_words, saving_in_words, reached_time_limit),
+        *(in_words, saving_in_words, reached_time_limit, joined),
     )
     for function in functions:
         blueprint.add_app_template_filter(function)
