@@ -6,6 +6,7 @@ import asyncio
 import html
 import importlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Generator
@@ -28,6 +29,7 @@ from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
 from daskscope.observe.cluster import environment
 from daskscope.observe.cluster.users import Registrant
+from daskscope.pipeline import pipeline_of
 from daskscope.plugin import NAME, Plugin
 from daskscope.program_name import program_name
 from daskscope.propagate import send_context_with_graphs
@@ -313,7 +315,11 @@ def _not_on_scheduler(client: Client, reason: ImportError) -> NotOnScheduler:
 def _myself(client: str | None = None) -> Registrant:
     # Looking up the user's name may use the network: not on an event loop.
     return Registrant(
-        environment.user(), environment.host(), client, guarded(_errors, "", program_name)
+        environment.user(),
+        environment.host(),
+        client,
+        guarded(_errors, "", program_name),
+        guarded(_errors, {}, pipeline_of, os.environ),
     )
 
 

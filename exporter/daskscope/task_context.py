@@ -37,8 +37,12 @@ def send_context_with_graphs(
     client: Client,
     current_span: Callable[[], Any],
     drops: MutableMapping[str, int] | None = None,
+    of_process: Headers | None = None,
 ) -> None:
     """Send the context of the current span, if there is one, with what ``client`` submits.
+
+    Without a current span, send ``of_process``, annotations with the context of what started this
+    process.
 
     A ``traceparent`` in the user's own annotations has priority. It applies until the client
     closes. If the context cannot be read, the graph is sent without it, and that is counted in
@@ -50,7 +54,9 @@ def send_context_with_graphs(
     # All ways to submit call this method, in the caller's own thread and context. A weak reference,
     # because Dask closes a client once it is not referenced.
     of_client = weakref.ref(client)
-    headers = Contained(drops).around(partial(_context_of, current_span), otherwise=None)
+    headers = Contained(drops).around(
+        partial(_context_of, current_span, of_process or {}), otherwise=None
+    )
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
         submit = before or method_of_class(of_client(), "_graph_to_futures")
@@ -81,11 +87,13 @@ def method_of_class(owner: Any, name: str) -> Any:
     return found if bind is None else bind(found, owner, type(owner))
 
 
-def _context_of(current_span: Callable[[], Any]) -> Headers:
-    """Return the annotations that carry the context of the current span, if there is one."""
+def _context_of(current_span: Callable[[], Any], of_process: Headers) -> Headers:
+    """Return the annotations that carry the context of the current span, or of the process."""
     context = current_span().get_span_context()
-    if not context.is_valid or ANNOTATION in get_annotations():
+    if ANNOTATION in get_annotations():
         return {}
+    if not context.is_valid:
+        return of_process
     header = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 1:02x}"
     headers = {CARRIED: header}
     if context.trace_state:

@@ -24,6 +24,7 @@ from daskscope import names, protocol
 from daskscope.deployment import deployment_of
 from daskscope.observe.cluster import environment
 from daskscope.observe.cluster.environment import host
+from daskscope.pipeline import pipeline_of
 from daskscope.scrubbing import SCRUBBED
 from tests import forked
 from tests.exporter import counted_preload
@@ -116,6 +117,67 @@ def test_a_scheduler_tells_how_it_was_started_and_nothing_else_of_its_environmen
     }
     assert (beat.cluster.name, beat.cluster.kind) == ("prod.1a2b", "Dask Gateway")
     assert b"secret-project" not in recorder.bytes
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        (
+            {
+                "AIRFLOW_CTX_DAG_ID": "nightly",
+                "AIRFLOW_CTX_TASK_ID": "load",
+                "AIRFLOW_CTX_DAG_RUN_ID": "scheduled__2026-11-29",
+                "AIRFLOW_CTX_TRY_NUMBER": "2",
+                "AIRFLOW_CONN_LAKE": "s3://key:secret@lake",
+            },
+            {
+                "airflow.dag.id": "nightly",
+                "airflow.task.id": "load",
+                "airflow.run.id": "scheduled__2026-11-29",
+                "airflow.try.number": "2",
+            },
+        ),
+        (
+            {"PREFECT__FLOW_ENTRYPOINT": "flows/etl.py:nightly", "PREFECT__FLOW_RUN_ID": "8f1e"},
+            {"prefect.flow.name": "nightly", "prefect.run.id": "8f1e"},
+        ),
+        (
+            {"DAGSTER_RUN_JOB_NAME": "etl", "DAGSTER_RUN_STEP_KEY": "clean"},
+            {"dagster.job.name": "etl", "dagster.step.key": "clean"},
+        ),
+        (
+            {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"},
+            {"slurm.array.job.id": "77", "slurm.array.task.id": "3"},
+        ),
+        (
+            {"GITHUB_ACTIONS": "true", "GITHUB_WORKFLOW": "test", "GITHUB_TOKEN": "ghs_1"},
+            {"github.workflow.name": "test"},
+        ),
+        ({"GITHUB_WORKFLOW": "test", "CI_JOB_NAME": "mine"}, {}),
+        (
+            {"GITLAB_CI": "true", "CI_PROJECT_PATH": "team/etl", "CI_JOB_NAME": "slow"},
+            {"gitlab.project.name": "team/etl", "gitlab.job.name": "slow"},
+        ),
+        ({"AIRFLOW_CTX_DAG_ID": "x" * 1_000}, {"airflow.dag.id": "x" * 300}),
+    ],
+)
+def test_the_environment_tells_what_a_program_is_scheduled_by(
+    variables: dict[str, str], told: dict[str, str]
+) -> None:
+    assert pipeline_of(variables) == told
+
+
+def test_a_client_tells_in_which_pipeline_it_registered(
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "nightly")
+    monkeypatch.setenv("AIRFLOW_CTX_TASK_ID", "password=hunter2x")
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_OWNER", "ada-the-owner")
+    register()
+    beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
+    assert beat.cluster.deployment["airflow.dag.id"] == "nightly"
+    assert beat.cluster.deployment["airflow.task.id"] == f"password={SCRUBBED}"
+    assert b"ada-the-owner" not in recorder.bytes
 
 
 def is_called(name: str, recorder: Recorder, path: str, request: Any) -> bool:

@@ -194,6 +194,43 @@ def test_a_computation_belongs_to_the_traceparent_in_its_annotations(
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
 
 
+def test_a_computation_belongs_to_the_trace_of_the_pipeline_that_started_the_program(
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", CALLER)
+    monkeypatch.setenv("TRACESTATE", "vendor=1")
+    register()
+    da.ones(10, chunks=5).sum().compute()
+
+    span = span_of(recorder, names.SPAN_COMPUTATION)
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
+    assert span.trace_state == "vendor=1"
+
+
+def test_what_is_no_context_in_the_environment_is_ignored(
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", "00-not-hex")
+    register()
+    da.ones(10, chunks=5).sum().compute()
+
+    assert not span_of(recorder, names.SPAN_COMPUTATION).parent_span_id
+
+
+def test_the_active_span_goes_before_the_environment(
+    cluster: LocalCluster,
+    register: Register,
+    recorder: Recorder,
+    caller: trace.SpanContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", CALLER)
+    register()
+    da.ones(10, chunks=5).sum().compute()
+
+    assert span_of(recorder, names.SPAN_COMPUTATION).trace_id.hex() == f"{caller.trace_id:032x}"
+
+
 def test_the_users_own_annotation_goes_before_the_active_span(
     traced: Client, recorder: Recorder, caller: trace.SpanContext
 ) -> None:

@@ -51,6 +51,30 @@ def test_a_named_job_is_the_same_whoever_runs_it_and_from_wherever() -> None:
     assert found(one) == found(run(spans=("etl",), user="bob", calls=(moved,)))
 
 
+@pytest.mark.parametrize(
+    ("deployment", "name"),
+    [
+        ({"airflow.dag.id": "nightly", "airflow.task.id": "load"}, "nightly / load"),
+        ({"dagster.job.name": "etl", "dagster.step.key": "clean"}, "etl / clean"),
+        ({"prefect.flow.name": "nightly", "prefect.run.id": "7"}, "nightly"),
+        ({"github.workflow.name": "test", "github.job.name": "slow"}, "test / slow"),
+        ({"gitlab.project.name": "team/etl", "gitlab.job.name": "test"}, "team/etl / test"),
+    ],
+)
+def test_the_task_of_an_orchestrator_is_a_name(deployment: dict[str, str], name: str) -> None:
+    scheduled = found(run(deployment=deployment))
+    assert (scheduled.level, scheduled.name) == ("name", name)
+    assert found(run(deployment=deployment, tags={"job": "mine"})).name == "mine"
+    # Others may use the cluster that it started.
+    assert found(run(deployment=deployment, user="bob")) != scheduled
+    other = (Call("/home/ada/etl/other.py", "total = df.x.sum().compute()"),)
+    assert found(run(deployment=deployment, calls=other)) != scheduled
+
+
+def test_a_batch_job_is_no_name() -> None:
+    assert found(run(deployment={"slurm.job.id": "7", "slurm.array.task.id": "3"})) == found(run())
+
+
 def test_two_calls_under_one_name_are_two_jobs() -> None:
     assert found(run(spans=("etl",))) != found(run("df.to_parquet(out)", spans=("etl",)))
 

@@ -24,8 +24,9 @@ class Known:
 def traits_of(scope: Scope, rows: Sequence[Item]) -> Iterator[Known]:
     """Yield the computations of ``rows`` with their traits."""
     ids = sorted({row["cluster"] for row in rows})
-    of_clusters = scope.select(cluster, cluster.c.id, cluster.c.tags).where(cluster.c.id.in_(ids))
-    tags = {row["id"]: row["tags"] for row in scope.items(of_clusters)}
+    columns = (cluster.c.id, cluster.c.tags, cluster.c.deployment)
+    query = scope.select(cluster, *columns).where(cluster.c.id.in_(ids))
+    clusters = {row["id"]: row for row in scope.items(query)}
     statements = statements_at(scope, [frame for row in rows for frame in row["frames"]])
     for row in rows:
         calls = [
@@ -36,7 +37,8 @@ def traits_of(scope: Scope, rows: Sequence[Item]) -> Iterator[Known]:
             user=row["user"],
             spans=row["spans"],
             annotations=row["annotations"],
-            tags=tags.get(row["cluster"]),
+            tags=clusters.get(row["cluster"], {}).get("tags"),
+            deployment=clusters.get(row["cluster"], {}).get("deployment"),
             calls=calls,
         )
         waits = any(

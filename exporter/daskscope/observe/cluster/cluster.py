@@ -70,6 +70,7 @@ class Cluster:
         self._drops = drops
         self._refusals = refusals
         self._user, self._program = registrant.user, registrant.program
+        self._pipeline = registrant.pipeline
         self._host = host()
         self._id = scheduler.id
         self._environment = environment()
@@ -118,7 +119,7 @@ class Cluster:
             tags=self._settings.tags,
             workspace=self._settings.workspace,
             prices=self._settings.prices,
-            deployment=deployment(),
+            deployment=deployment() | self._pipeline,
             idle_timeout=self._settings.idle_timeout,
             settings=in_force(self._refusals.in_force(self._settings)),
             in_client=manager_of(self._scheduler) is not None,

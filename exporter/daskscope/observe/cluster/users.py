@@ -6,7 +6,7 @@ import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distributed import Client
 
@@ -27,13 +27,15 @@ OF_A_TASK = "Client-worker-"
 class Registrant:
     """The user and host of the client that registered or, with a preload, of the scheduler.
 
-    ``program`` is the name of the program that runs there, "" if it has none.
+    ``program`` is the name of the program that runs there, "" if it has none. ``pipeline`` is the
+    scheduled work that it belongs to: :mod:`daskscope.pipeline`.
     """
 
     user: str
     host: str
     client: str | None = None
     program: str = ""
+    pipeline: dict[str, str] = field(default_factory=dict)
 
 
 class Users:

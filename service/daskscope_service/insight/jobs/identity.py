@@ -13,7 +13,7 @@ import keyword
 import re
 import tokenize
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
@@ -61,6 +61,7 @@ class Call:
 class Traits:
     """What is known of one run, to find its job.
 
+    ``deployment`` says where the cluster's program ran, and in which pipeline.
     ``calls`` are outermost first. ``groups`` are prefixes by the name of their task group;
     ``edges`` are pairs of a group's name and the name of a group that it depends on.
     """
@@ -69,6 +70,7 @@ class Traits:
     spans: Sequence[str] = ()
     annotations: Mapping[str, str] | None = None
     tags: Mapping[str, str] | None = None
+    deployment: Mapping[str, str] | None = None
     calls: Sequence[Call] = ()
     groups: Mapping[str, str] | None = None
     edges: Sequence[tuple[str, str]] = ()
@@ -94,6 +96,9 @@ def identity_of(run: Traits) -> Identity | None:
         # One name may cover several computations, so the innermost call is part of the key.
         within = [statement for _, statement in calls[-1:]] or _shape(run)
         return Identity("name", name, _key("name", name, within))
+    if name := _scheduled(run):
+        # A cluster may run work of others, too, so all counts that would without the name.
+        return Identity("name", name, _key("scheduled", name, run.user, calls or _shape(run)))
     if calls and not all(is_of_library(call.file) for call in run.calls):
         typed_in = any(place == "" for place, _ in calls)
         return Identity("code", "", _key("code", run.user, calls, _shape(run) if typed_in else []))
@@ -102,11 +107,30 @@ def identity_of(run: Traits) -> Identity | None:
     return None
 
 
+#: Names of the tasks of orchestrators and CI, each of what a cluster reports about its deployment.
+_SCHEDULED = (
+    ("airflow.dag.id", "airflow.task.id"),
+    ("dagster.job.name", "dagster.step.key"),
+    ("prefect.flow.name",),
+    ("github.repository.name", "github.workflow.name", "github.job.name"),
+    ("gitlab.project.name", "gitlab.job.name"),
+)
+
+
+def _scheduled(run: Traits) -> str:
+    """Return the name of the orchestrator's task that started the program, "" without one."""
+    found = run.deployment or {}
+    for names in _SCHEDULED:
+        if parts := [found[name] for name in names if found.get(name)]:
+            return _WITHIN.join(parts)
+    return ""
+
+
 def needs_groups(run: Traits) -> bool:
     """Return whether the identity of ``run`` depends on its task groups, so must wait for them."""
-    bare = Traits(run.user, run.spans, run.annotations, run.tags, run.calls, {}, ())
+    bare = replace(run, groups={}, edges=())
     groups = {"daskscope": "daskscope"}
-    full = Traits(run.user, run.spans, run.annotations, run.tags, run.calls, groups, ())
+    full = replace(run, groups=groups, edges=())
     return identity_of(bare) != identity_of(full)
 
 
