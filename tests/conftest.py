@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -19,6 +20,11 @@ from tests.groups import group_of
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 distributed.utils._forkserver_preload_set = True  # else Dask sets its own list of modules
 multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.worker_imports"])
+
+
+# In CI, tests are as anywhere: these variables name jobs, and are the parents of traces.
+for name in ("GITHUB_ACTIONS", "GITLAB_CI", "TRACEPARENT", "TRACESTATE"):
+    os.environ.pop(name, None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
