@@ -51,6 +51,7 @@ def budget(
     The exit status is 0 if it exceeded no limit, and 1 if it exceeded one or if that is not known.
     """
     import daskscope.budget
+    from daskscope.durations import say_seconds
 
     if all(one is None for one in (max_seconds, max_cost, max_memory, slower_than_usual)):
         raise click.UsageError(
@@ -70,5 +71,5 @@ def budget(
     if as_json:
         click.echo(json.dumps(run, default=datetime.isoformat))
     else:
-        click.echo(f"within its budget: {daskscope.budget.say_seconds(run['duration'])}")
+        click.echo(f"within its budget: {say_seconds(run['duration'])}")
         click.echo(run["url"])

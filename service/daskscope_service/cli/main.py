@@ -25,6 +25,7 @@ from daskscope_service.cli.findings import findings_group
 from daskscope_service.cli.keys import key_group
 from daskscope_service.cli.lists import list_group
 from daskscope_service.cli.login import login
+from daskscope_service.cli.mcp import mcp
 from daskscope_service.cli.options import database, extra, settings_options
 from daskscope_service.cli.report import report
 from daskscope_service.cli.retention import retention_group
@@ -187,6 +188,7 @@ cli.add_command(trace)
 cli.add_command(audit)
 cli.add_command(retention_group)
 cli.add_command(findings_group)
+cli.add_command(mcp)
 cli.add_command(export)
 cli.add_command(delete)
 cli.add_command(database_group)
