@@ -402,6 +402,27 @@ def test_two_clients_with_equal_code_do_not_share_a_computation(
             future.result()
 
 
+@pytest.mark.own_cluster
+def test_a_cluster_that_was_closed_had_what_it_had_until_then(
+    client: Client, cluster: LocalCluster, register: Register, recorder: Recorder
+) -> None:
+    """Its workers leave before its scheduler does."""
+    register()
+    client.submit(len, ()).result()
+    before = recorder.wait_for(
+        lambda: next((b.status for b in recorder.beats if b.status.workers), None), "workers"
+    )
+    cluster.close()
+
+    stop = recorder.beats[-1]
+    assert (stop.phase, stop.status.stopped_at is None) == ("stop", False)
+    told, had = (
+        (status.workers, status.threads, status.memory_limit) for status in (stop.status, before)
+    )
+    assert told == had
+    assert all(told)
+
+
 def test_totals_of_the_cluster_grow_with_its_work(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
