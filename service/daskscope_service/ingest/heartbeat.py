@@ -157,13 +157,11 @@ class BeatStore:
         # Columns that never change are kept: otherwise SQLite would write their indexes again.
         kept = ("first_seen_at", "started_at", "user")
         whose = ((("token",), _is_known),)
-        self._cluster = self._cluster_same_labels = _latest(
-            engine, schema.cluster, keep=kept, settled=whose
-        )
+        same = self._cluster = _latest(engine, schema.cluster, keep=kept, settled=whose)
         if engine.dialect.name == "sqlite":
-            self._cluster_same_labels = _latest(
-                engine, schema.cluster, keep=(*kept, "kind", "tags"), settled=whose
-            )
+            labels = ("kind", "tags")
+            same = _latest(engine, schema.cluster, keep=(*kept, *labels), settled=whose)
+        self._cluster_same_labels = same
         self._labels = Labels()
         self._usage = UsageUpsert(engine)
         self._usage_due = UsageDue()
@@ -242,11 +240,8 @@ class BeatStore:
                 "daskscope.workspace.",
                 field="$.cluster.workspace",
             )
-        # Labels that were not written lately may be those of a new cluster.
-        changed = self._labels.changed(beat, workspace)
-        if changed:
-            self._quotas.note_new(workspace, "clusters")
-        if self._quotas.is_full(workspace, "clusters") and not self._is_known(beat, workspace):
+        changed = self._labels.changed(beat, workspace)  # those of a new cluster, too
+        if self._quotas.is_full(workspace, "clusters", changed) and not self._is_known(delivery):
             raise self._quotas.problem(workspace, "clusters")
         if not self._senders.may_report(workspace, beat.cluster.id, delivery.token):
             raise Problem(
@@ -262,7 +257,7 @@ class BeatStore:
             if frame.code is not None
         }
         delivery.usage = usage = self._usage_due.row(beat, seq, workspace, delivery.now)
-        delivery.labelled = usage is not None or changed
+        delivery.labelled = changed or usage is not None
         of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
         rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.token, delivery.now)]}
         if usage is not None:
@@ -284,9 +279,9 @@ class BeatStore:
             rows[self._notice] = list(map(self._notice.row, notices))
         return rows
 
-    def _is_known(self, beat: Heartbeat, workspace: str) -> bool:
-        table = schema.cluster
-        query = select_in(workspace, table, table.c.id).where(table.c.id == beat.cluster.id)
+    def _is_known(self, delivery: _Delivery) -> bool:
+        cluster, table = delivery.beat.cluster.id, schema.cluster
+        query = select_in(delivery.workspace, table, table.c.id).where(table.c.id == cluster)
         with self._engine.connect() as connection:
             return connection.execute(query).first() is not None
 

@@ -154,8 +154,7 @@ class MetricStore:
             beyond = 0
             if decoded.waiting:
                 new = sum(len(point.series) for point in decoded.waiting)
-                self._quotas.note_new(workspace, "series", new)
-                if self._quotas.is_full(workspace, "series"):
+                if self._quotas.is_full(workspace, "series", new):
                     beyond = self._leave_out_new(decoded, workspace)
             with self._writer.place():
                 if decoded.waiting:

@@ -102,16 +102,13 @@ class Quotas:
         with self._lock:
             self._accepted[workspace] += size
 
-    def note_new(self, workspace: str, kind: Literal["clusters", "series"], count: int = 1) -> None:
-        """Note that ``count`` of ``workspace`` are to be stored, which may be new."""
-        with self._lock:
-            self._came[workspace, kind] += count
-
-    def is_full(self, workspace: str, kind: Literal["clusters", "series"]) -> bool:
+    def is_full(self, workspace: str, kind: Literal["clusters", "series"], new: int) -> bool:
         """Return whether ``workspace`` has used up its quota of this kind.
 
-        What others are storing at this moment does not count yet.
+        ``new`` are to be stored, which may be new. What others store at this moment does not count.
         """
+        with self._lock:
+            self._came[workspace, kind] += new
         if (workspace, kind) in self._full:
             return True
         limit, _ = self._limits[kind]
