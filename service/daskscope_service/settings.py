@@ -12,6 +12,7 @@ import dataclasses
 import ipaddress
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ from daskscope.errors import ConfigurationError
 
 #: Bytes of a key that users' code is encrypted with.
 KEY_BYTES = 32
+
+#: A scheme, a host name or an address of IPv4 or IPv6, and perhaps a port.
+_PUBLIC_URL = re.compile(r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?/*", re.IGNORECASE)
 
 
 def _setting(default: Any, help: str, **metadata: Any) -> Any:
@@ -260,6 +264,11 @@ class Settings:
             raise ConfigurationError(
                 f"DASKSCOPE_PUBLIC_URL is {self.public_url!r}; pages cannot be below a path. "
                 "It must be an address such as https://monitor.example, with a host name of its own"
+            )
+        if self.public_url and not _PUBLIC_URL.fullmatch(self.public_url):
+            raise ConfigurationError(
+                f"DASKSCOPE_PUBLIC_URL is {self.public_url!r}; it must be http:// or https://, a "
+                "host name, and perhaps a port, such as https://monitor.example"
             )
         if 0 < len(self.metrics_token) < 16:
             raise ConfigurationError(

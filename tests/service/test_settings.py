@@ -65,6 +65,36 @@ def test_a_file_that_cannot_be_read_is_named_with_its_variable(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "ftp://host.example",
+            "host.example",
+            "https://",
+            "javascript:alert(1)",
+            "//host.example",
+        ),
+        *(
+            "https://user:password@host.example",
+            "https://host.example?a=1",
+            "https://host.example#a",
+        ),
+        *("https://host.example\\@evil.example", "https://host.example\n", "https://a, https://b"),
+    ],
+)
+def test_a_public_address_is_a_host_and_nothing_else(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="DASKSCOPE_PUBLIC_URL"):
+        Settings(public_url=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://monitor.example", "http://10.0.0.1:8690/", "https://[2001:db8::1]:8443", ""]
+)
+def test_a_public_address_may_have_a_port(url: str) -> None:
+    assert Settings(public_url=url).public_url == url
+
+
+@pytest.mark.parametrize(
     ("name", "text", "says"),
     [
         ("DASKSCOPE_PORT", "0", "is 0; it must be 1 to 65535"),
