@@ -225,7 +225,7 @@ def test_a_computation_says_how_many_results_were_lost() -> None:
     ]
 
 
-def test_what_was_computed_again_after_the_end_is_told_apart() -> None:
+def test_what_ran_after_the_end_is_told_apart() -> None:
     row = COMPUTATION | {"status": "finished", "tasks": 4, "completed": 4, "states": {"memory": 4}}
     again = row | {"completed_later": 3, "seconds_later": 9.75}
     once = row | {"completed_later": 1, "seconds_later": 0.5}
@@ -234,8 +234,8 @@ def test_what_was_computed_again_after_the_end_is_told_apart() -> None:
     ]
     assert sentences == [
         "Finished: 4 tasks in 5.0 s.",
-        "Finished: 4 tasks in 5.0 s. After its end 1 result was computed again, in 500 ms more.",
-        "Finished: 4 tasks in 5.0 s. After its end 3 results were computed again, in 9.8 s more.",
+        "Finished: 4 tasks in 5.0 s. After its end 1 task run followed, of 500 ms more.",
+        "Finished: 4 tasks in 5.0 s. After its end 3 task runs followed, of 9.8 s more.",
     ]
 
 

@@ -226,10 +226,8 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
         sentence += f" {plural(lost, 'result')} {were} gone {when}{again.get(status, '')}."
     later = computation["completed_later"]
     if later and status != "running":
-        were, took = "was" if later == 1 else "were", duration(computation["seconds_later"] or 0.0)
-        sentence += (
-            f" After its end {plural(later, 'result')} {were} computed again, in {took} more."
-        )
+        took = duration(computation["seconds_later"] or 0.0)
+        sentence += f" After its end {plural(later, 'task run')} followed, of {took} more."
     missing = results_missing(computation)
     if missing and cluster.status == "running":
         have = "has" if missing == 1 else "have"
