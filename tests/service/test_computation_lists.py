@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 import re
@@ -201,6 +202,10 @@ def test_computations_in_a_row_that_look_alike_are_one_row_that_can_be_opened(
     assert post(shared_service.url, token, make_beat(make_cluster(id), computations=rows)).ok
     session = requests.Session()
     session.post(f"{shared_service.url}/sign-in", data={"token": token}, timeout=30)
+    overview = words(session.get(f"{shared_service.url}/", timeout=30).text)
+    bars = re.findall(r'<li id="time-.*?</li>', overview)
+    assert [re.findall(r"<b>(.*?) ×</b>", bar) for bar in bars] == [["31"], [], [], [], [], []]
+    assert [">1 min 2 s on" in bar for bar in bars] == [True] + 5 * [False]
     for path in ("/computations", f"/clusters/{id}/computations"):
         page = words(session.get(shared_service.url + path, timeout=30).text)
         assert page.count('<tr id="c-') == len(calls)
@@ -212,3 +217,12 @@ def test_computations_in_a_row_that_look_alike_are_one_row_that_can_be_opened(
         assert ' 124<span class="faint"> / 124</span>' in first
         assert "<b>3 ×</b>" in last
         assert not any("×</b>" in part for part in alone)
+
+    # A loop of more than the overview reads.
+    more = tuple(
+        dataclasses.replace(rows[-1], id=f"d{number}", started_at=1_700_001_000.0 + number)
+        for number in range(40)
+    )
+    assert post(shared_service.url, token, make_beat(make_cluster(id), computations=more)).ok
+    overview = words(session.get(f"{shared_service.url}/", timeout=30).text)
+    assert re.findall(r"<b>(\d+\+?) ×</b>", overview) == ["36+"]

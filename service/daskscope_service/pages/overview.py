@@ -16,6 +16,7 @@ from daskscope_service.db.scope import Selection, reading
 from daskscope_service.insight.attention import concerns
 from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.insight.news import news
+from daskscope_service.insight.repetition import joined
 from daskscope_service.insight.time import all_together
 from daskscope_service.queries.causes import causes_by_cost
 from daskscope_service.queries.computations import list_computations
@@ -33,6 +34,8 @@ blueprint = Blueprint("overview", __name__)
 
 #: How many rows each part shows. The list to which it links shows all.
 MOST_SHOWN = 6
+#: How many of the last computations it considers: those that look alike are one row.
+MOST_COMPUTATIONS = 36
 #: How many groups of equal exceptions the page considers.
 MOST_GROUPS = 50
 
@@ -57,10 +60,12 @@ def overview() -> ResponseReturnValue:
         known = seen_before(scope, fingerprints, yesterday)
         counts, accidents = count_incidents(scope, yesterday, fingerprints)
         used = by_period(list_usage(scope, first, 2 * _WEEK, 1), 2 * _WEEK)
-        last = list_computations(scope, Selection(limit=MOST_SHOWN)).items
+        last = list_computations(scope, Selection(limit=MOST_COMPUTATIONS))
         looks = concerns(clusters_to_look_at(scope), now)
         costs = causes_by_cost(scope, now - _WEEK * _DAY)
     silent = sum(one.reasons[0].word == "silent" for one in looks)
+    parts = joined(last.items)[:MOST_SHOWN]
+    shown = [one for part in parts for one in part]
     week, before = total(used[_WEEK:]), total(used[:_WEEK])
     return render_template(
         "overview.html",
@@ -77,8 +82,12 @@ def overview() -> ResponseReturnValue:
         week=week,
         before=before,
         columns=columns(used, int(now // _DAY)),
-        computations=last,
-        seconds=all_together(last),
+        computations=[
+            (part, sum(one.duration for one in part), all_together(part)) for part in parts
+        ],
+        # Whether the last part may go on with computations that were not read.
+        goes_on=last.next is not None and len(shown) == len(last.items),
+        seconds=all_together(shown),
         looks=looks,
         costs=costs,
         meanings={rule.name: rule.meaning for rule in RULES},
