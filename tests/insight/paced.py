@@ -225,6 +225,12 @@ HEALTHY: dict[str, Evidence] = {
         groups=(group(prefix="shuffle-p2p", seconds={"compute": 20.0}),
                 group(seconds={"compute": 40.0})),
     ),
+    "a rechunk that is fused with what uses the data": changed(
+        SHUFFLE, "run",
+        groups=(group(prefix="rechunk-sum", seconds={"compute": 40.0, "transfer": 1.0}),
+                group(prefix="rechunk-merge-rechunk-transfer", seconds={"compute": 1.0}),
+                group(seconds={"compute": 24.0})),
+    ),
     "a shuffle of seconds": changed(SHUFFLE, "run", duration=3.0),
     "a shuffle in threads that had much else": changed(SHUFFLE, "run", duration=400.0),
     "large results for which there is memory": changed(

@@ -27,7 +27,19 @@ def number(value: float) -> str:
 
 def size(value: float) -> str:
     """Return ``value`` bytes with a binary unit: ``1.5 GiB``."""
-    return humanize.naturalsize(value, binary=True, format="%.3g").replace("Bytes", "B")
+    return humanize.naturalsize(value, binary=True, format=_digits(value)).replace("Bytes", "B")
+
+
+def _digits(size: float) -> str:
+    """Return the format of three digits, or of four from 999.5: else that would be 1e+03 MiB."""
+    while abs(size) >= 1024:
+        size /= 1024
+    return "%.3g" if abs(size) < 999.5 else "%.0f"
+
+
+def short(value: float) -> str:
+    """Return a number that need not be whole, with three digits or all before the point."""
+    return f"{value:.3g}" if abs(value) < 999.5 else number(value)
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,8 @@ from daskscope_service.insight.wording import duration, percent
 
 #: The prefixes of tasks that rechunk arrays, and of tasks that shuffle tables.
 _RECHUNKS = re.compile(r"rechunk")
+#: A word in the prefix of tasks that Dask has fused with others that use the data: ``rechunk-sum``.
+_ALSO_COMPUTES = re.compile(r"(?:^|[-_])(?!(?:rechunk|merge|split|transfer|barrier|p2p)(?:[-_]|$))")
 _SHUFFLES = re.compile(r"shuffle|(^|[-_])p2p|repartition|disk-?join|partd|set-?index-?post")
 
 
@@ -23,7 +25,8 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
     most of the data from each worker to the others.
 
     How it is found: tasks that shuffle or rechunk, by their names, took at least 40 % of all tasks'
-    time, their transfers and disk included; a tenth of the threads' time or more; and something
+    time, their transfers and disk included, but not what tasks computed that Dask has fused with
+    others that use the data; a tenth of the threads' time or more; and something
     else was computed, too: where a shuffle is all that was asked for there is nothing to say.
 
     What to do: choose chunks when the data is read, so that they fit what is computed; rechunk
@@ -41,7 +44,11 @@ def shuffle_bound(evidence: Evidence) -> Outcome:
     other = 0.0
     for group in run.groups:
         seconds = sum(group.seconds.values())
-        if _RECHUNKS.search(group.prefix) or _SHUFFLES.search(group.prefix):
+        if _RECHUNKS.search(group.prefix) and _ALSO_COMPUTES.search(group.prefix):
+            computed = group.seconds.get("compute", 0.0)
+            by_prefix[group.prefix] += seconds - computed
+            other += computed
+        elif _RECHUNKS.search(group.prefix) or _SHUFFLES.search(group.prefix):
             by_prefix[group.prefix] += seconds
         else:
             other += seconds

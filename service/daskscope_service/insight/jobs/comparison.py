@@ -14,7 +14,7 @@ from daskscope_service.insight.jobs.code_diff import CodeDiffer
 from daskscope_service.insight.jobs.differences import Difference
 from daskscope_service.insight.jobs.summary import has_passed, longer
 from daskscope_service.insight.jobs.waterfall import RunTime, WaterfallPart, Work, parts
-from daskscope_service.insight.wording import duration, file_name, number, plural, size
+from daskscope_service.insight.wording import duration, file_name, number, plural, short, size
 
 #: Two runs differ only beyond all of these: a share of the first one's duration, seconds, and a
 #: multiple of the usual spread of their job's runs.
@@ -241,7 +241,7 @@ def _workers(a: ComparedRun, b: ComparedRun) -> list[Difference]:
         if run.row["thread_seconds"] and run.row["duration"]
     ]
     if len(threads) == 2 and abs(threads[1] / threads[0] - 1) >= _LEAST_DATA:
-        found.append(Difference("workers", "threads", *(f"{value:.3g}" for value in threads)))
+        found.append(Difference("workers", "threads", *map(short, threads)))
     return found
 
 
