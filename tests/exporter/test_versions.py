@@ -102,3 +102,23 @@ def test_however_much_differs_the_list_is_bounded(versions: Versions) -> None:
     found = versions.mismatches()
     assert len(found) == MAX_PACKAGES
     assert len(repr(found)) < 100_000
+
+
+def test_the_last_ones_count_where_none_is_left(scheduler: Scheduler, versions: Versions) -> None:
+    own = get_versions()["packages"]
+    worker = _Worker("tcp://w:1", {"packages": own | {"toolz": "0.1"}})
+    versions.added(worker)  # type: ignore[arg-type]
+    client = {"packages": own | {"numpy": "1.0"}}
+    scheduler.clients["c1"] = ClientState("c1", versions=client)
+    found = versions.mismatches()
+    assert [one.package for one in found] == ["numpy", "toolz"]
+    # The cluster ends: first the client leaves, then the worker.
+    del scheduler.clients["c1"]
+    assert versions.mismatches() == found
+    versions.removed(worker.address)
+    assert versions.mismatches() == found
+    # What comes then is compared alone.
+    versions.added(_Worker("tcp://w:2", {"packages": own}))  # type: ignore[arg-type]
+    assert [one.package for one in versions.mismatches()] == ["numpy"]
+    scheduler.clients["c2"] = ClientState("c2", versions={"packages": own})
+    assert versions.mismatches() == ()

@@ -29,7 +29,11 @@ _Versions = tuple[tuple[str, str], ...]
 
 
 class Versions:
-    """Counts the workers by their versions and compares them with scheduler and clients."""
+    """Counts the workers by their versions and compares them with scheduler and clients.
+
+    Where no worker, or no client, is left, the last ones count: a cluster that ends loses them, and
+    what failed because of their versions is still asked about.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -37,12 +41,15 @@ class Versions:
         self._of: dict[str, _Versions] = {}
         # Workers by their versions: most have the same.
         self._workers: Counter[_Versions] = Counter()
+        self._names: set[str] = set()  # of the clients that were there at the last look
         self._clients: dict[str, _Versions] = {}
         self._found: tuple[Mismatch, ...] | None = None
 
     def added(self, worker: WorkerState) -> None:
         """Count a worker."""
         self.removed(worker.address)
+        if not self._of:
+            self._workers.clear()
         versions = _read(worker.versions)
         self._of[worker.address] = versions
         self._workers[versions] += 1
@@ -51,7 +58,7 @@ class Versions:
     def removed(self, address: str) -> None:
         """Stop counting the worker."""
         versions = self._of.pop(address, None)
-        if versions is None:
+        if versions is None or not self._of:
             return
         self._workers[versions] -= 1
         if not self._workers[versions]:
@@ -66,9 +73,12 @@ class Versions:
         went.
         """
         clients = dict(islice(self._scheduler.clients.items(), MAX_CLIENTS))
-        if clients.keys() != self._clients.keys():
-            self._clients = {name: _read(client.versions) for name, client in clients.items()}
-            self._found = None
+        if clients.keys() != self._names:
+            self._names = set(clients)
+            read = {name: _read(client.versions) for name, client in clients.items()}
+            if any(read.values()):  # Dask has a client of its own, which has no versions
+                self._clients = read
+                self._found = None
         if self._found is None:
             self._found = self._compared()
         return self._found
