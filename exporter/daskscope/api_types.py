@@ -232,12 +232,14 @@ class Mute(TypedDict):
 class MuteInForce(Mute):
     """An active mute, and the findings that it hides: those of ``rule`` of one computation.
 
-    If ``computation`` is None, the mute covers the cluster and all computations on it.
+    If ``computation`` is None, the mute covers the cluster and all computations on it or, if
+    ``cluster`` is None too, all runs of the ``job``. Else ``job`` is None.
     """
 
     rule: str
-    cluster: str
+    cluster: str | None
     computation: str | None
+    job: str | None
 
 
 class Finding(TypedDict):

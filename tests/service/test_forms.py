@@ -55,7 +55,13 @@ _POLICY = {
     "enabled": "1",
     "read_at": "1.5",
 }
-_MUTE = {"rule": RULES[0].name, "days": "7", "reason": "known", "whole": "1", "computation": "c1"}
+_MUTE = {
+    "rule": RULES[0].name,
+    "days": "7",
+    "reason": "known",
+    "covers": "cluster",
+    "computation": "c1",
+}
 
 #: Forms that could be sent, by the patterns of their addresses.
 FORMS: dict[str, dict[str, str]] = {
@@ -70,7 +76,10 @@ FORMS: dict[str, dict[str, str]] = {
     "/clusters/<cluster_id>/shutdown": {"reason": "idle", "even_if_busy": "1"},
     "/clusters/<cluster_id>/commands/<command_id>/call-off": {"reason": "no"},
     "/clusters/<cluster_id>/mute": _MUTE,
-    "/clusters/<cluster_id>/computations/<computation_id>/mute": {"reason": "known", "whole": "1"},
+    "/clusters/<cluster_id>/computations/<computation_id>/mute": {
+        "reason": "known",
+        "covers": "cluster",
+    },
     "/mutes/<mute_id>/end": {"computation": "c1"},
     "/settings/members/<user_id>": {"role": "viewer"},
     "/settings/invitations": {"name": "x", "role": "viewer"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,9 @@ from sqlalchemy import delete, select
 
 from daskscope_service.accounts import audit
 from daskscope_service.db.engine import writing
-from daskscope_service.db.schema import finding, mute, notice
+from daskscope_service.db.schema import computation, finding, mute, notice
 from daskscope_service.findings.evaluator import Evaluator
+from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import due_notices
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from tests.patience import wait_until
@@ -37,20 +39,40 @@ class Place:
         self.user = make_user(service, {self.workspace: "member"}).name
         self.session = browser_of(service, self.user)
         self.path = f"/clusters/{self.cluster}/computations/tiny"
-        token = service.token(workspace=self.workspace)
-        now = time.time()
-        beat = make_beat(
-            make_cluster(self.cluster, started_at=now - 400),
-            status=STATUS,
-            **make_tiny_tasks("tiny", now - 300, now - 283.6),
-        )
-        assert post(service.url, token, beat).ok
+        self.send("tiny")
 
-    def judge(self) -> None:
+    def cluster_of(self, id: str) -> str:
+        return self.cluster if id == "tiny" else f"{self.cluster}-{id}"
+
+    def send(self, id: str, **fields: Any) -> None:
+        """Send the computation of a cluster that has ended well, with these fields."""
+        now = time.time()
+        rows = make_tiny_tasks(id, now - 300, now - 283.6)
+        rows["computations"] = tuple(replace(one, **fields) for one in rows["computations"])
+        beat = make_beat(
+            make_cluster(self.cluster_of(id), started_at=now - 400), status=STATUS, **rows
+        )
+        token = self.service.token(workspace=self.workspace)
+        assert post(self.service.url, token, beat).ok
+
+    def job_of(self, id: str) -> str:
+        """Wait until a computation has its job; return the job's id."""
+
+        def found() -> Any:
+            Namer(self.service.engine, 60.0).round()
+            query = select(computation.c.job).where(
+                computation.c.workspace == self.workspace, computation.c.id == id
+            )
+            with self.service.engine.connect() as connection:
+                return connection.execute(query).scalar()
+
+        return str(wait_until(found))
+
+    def judge(self, id: str = "tiny") -> None:
         """Wait until the finding is stored."""
         engine = self.service.engine
         mine = finding.c.workspace == self.workspace
-        query = select(finding.c.rule).where(mine, finding.c.computation == "tiny")
+        query = select(finding.c.rule).where(mine, finding.c.computation == id)
 
         def stored() -> bool:
             Evaluator(engine, EmbeddedSeries(engine), 60.0).round()
@@ -135,6 +157,58 @@ def test_a_mute_ends_by_itself_and_a_cluster_s_is_of_all_that_ran_on_it(place: P
     assert place.answer("GET", "mutes").json()["items"] == []
 
 
+def test_a_mute_of_a_job_covers_all_its_runs_and_nothing_else(place: Place) -> None:
+    place.send("other", spans=("other",))
+    place.send("later", spans=("nightly",))
+    place.judge("later")
+    place.judge("other")
+    job = place.job_of("later")
+    url = f"{place.service.url}/clusters/{place.cluster_of('later')}/computations/later"
+    page = place.session.get(f"{url}/mute?rule={RULE}", timeout=30).text
+    assert "all runs of its job" in page
+    form = {"reason": "it is so each night", "days": "30", "covers": "job"}
+    answer = place.session.post(f"{url}/mute?rule={RULE}", data=form, timeout=30)
+    assert "1 muted finding" in words(answer.text)
+    [made] = place.answer("GET", "mutes").json()["items"]
+    assert (made["job"], made["cluster"], made["computation"]) == (job, None, None)
+
+    place.send("newest", spans=("nightly",))  # a run that comes after the mute
+    place.judge("newest")
+    assert place.job_of("newest") == job
+    muted = {
+        one["computation"]: one["muted"] and one["muted"]["reason"]
+        for one in place.answer("GET", "findings").json()["items"]
+        if one["rule"] == RULE
+    }
+    reason = form["reason"]
+    assert muted == {"later": reason, "newest": reason, "other": None, "tiny": None}
+    why = place.answer("GET", "findings/other").json()
+    assert why["findings"][0]["muted"] is None
+    assert place.told()
+    for id in ("other", "tiny"):
+        place.mute(cluster=place.cluster_of(id), computation=None)
+    assert not place.told()
+    causes = {
+        one["id"]: one["cause"] for one in place.answer("GET", "computations").json()["items"]
+    }
+    assert causes["newest"] is None
+    path = f"/clusters/{place.cluster_of('newest')}/computations/newest"
+    assert "1 muted finding" in place.page(path)
+    ended = place.session.post(
+        f"{place.service.url}/mutes/{made['id']}/end",
+        data={"cluster": place.cluster_of("newest"), "computation": "newest"},
+        timeout=30,
+    )
+    assert ended.url.endswith(path)
+    assert "1 muted finding" not in words(ended.text)
+    actions = [
+        one.detail
+        for one in audit.newest(place.service.engine, 500)
+        if one.workspace == place.workspace and one.action == "finding unmuted"
+    ]
+    assert actions == [f"{RULE} of job {job}"]
+
+
 def test_the_page_asks_why_and_for_how_long(place: Place) -> None:
     url = f"{place.service.url}{place.path}/mute?rule={RULE}"
     assert (
@@ -152,7 +226,9 @@ def test_the_page_asks_why_and_for_how_long(place: Place) -> None:
     until = datetime.fromisoformat(made["until_at"])
     assert abs(until - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=5)
     # Once more: in place of the first.
-    place.session.post(url, data={"reason": "another", "days": "1", "whole": "1"}, timeout=30)
+    place.session.post(
+        url, data={"reason": "another", "days": "1", "covers": "cluster"}, timeout=30
+    )
     place.session.post(url, data={"reason": "the same", "days": "1"}, timeout=30)
     reasons = {one["reason"] for one in place.answer("GET", "mutes").json()["items"]}
     assert reasons == {"another", "the same"}
@@ -171,6 +247,9 @@ def test_what_cannot_be_muted_is_refused(place: Place) -> None:
         ({"until_at": "2100-01-01T00:00:00Z"}, 400),
         ({"cluster": "another"}, 404),
         ({"computation": "another"}, 404),
+        ({"job": "another"}, 400),  # with a cluster
+        ({"cluster": None, "computation": None}, 400),
+        ({"cluster": None, "computation": None, "job": "another"}, 404),
     ):
         answer = place.answer("POST", "mutes", **place.wish(**fields))
         assert answer.status_code == status, (fields, answer.text)

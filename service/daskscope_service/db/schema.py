@@ -435,13 +435,15 @@ mute = Table(
     Column("workspace", String, primary_key=True),
     Column("id", String, primary_key=True),
     Column("rule", String, nullable=False),
-    Column("cluster", String, nullable=False),
+    Column("cluster", String, nullable=False),  # "": of a job
     Column("computation", String, nullable=False),  # "": of the cluster, and all that run on it
+    Column("job", String, nullable=False, server_default=""),  # of all its runs; "": of no job
     Column("reason", String, nullable=False),
     Column("until", Float, nullable=False),
     Column("changed_at", Float, nullable=False),
     Column("changed_by", String, nullable=False),
     Index("mute_by_cluster", "workspace", "cluster"),
+    Index("mute_by_job", "workspace", "job"),
 )
 
 task_group = Table(

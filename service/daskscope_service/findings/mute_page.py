@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from flask import Blueprint, redirect, render_template, request, url_for
+from flask import Blueprint, redirect, render_template, url_for
 from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import acting_as, changing
@@ -49,7 +49,7 @@ def mute_cluster(cluster_id: str) -> ResponseReturnValue:
 @blueprint.post("/clusters/<cluster_id>/computations/<computation_id>/mute")
 @acting_as("member")
 def mute_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
-    """Mute a finding of a computation, or of its whole cluster."""
+    """Mute a finding of a computation, of its whole cluster, or of all runs of its job."""
     return _mute(cluster_id, computation_id)
 
 
@@ -59,19 +59,23 @@ def end(mute_id: str) -> ResponseReturnValue:
     """End a mute."""
     with changing() as change:
         wish = mutes.unmute(change, mute_id)
-    return _back(wish.cluster, said("computation") or wish.computation)
+    if wish.job and not said("cluster"):
+        return redirect(url_for("jobs_page.job", job_id=wish.job), code=303)
+    return _back(wish.cluster or said("cluster"), said("computation") or wish.computation)
 
 
 def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
-    whole = "whole" in request.form
+    covers = said("covers")
+    job = _job_of(cluster_id, computation_id) if covers == "job" else ""
     days = said("days")
     until = time.time() + _DAY * (int(days) if days in map(str, _DAYS) else _DAYS[0])
     wish = NewMute(
         asked_rule("rule") or "",
-        cluster_id,
-        "" if whole else computation_id,
+        "" if job else cluster_id,
+        "" if job or covers == "cluster" else computation_id,
         said("reason"),
         until,
+        job,
     )
     try:
         with changing() as change:
@@ -81,6 +85,12 @@ def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     except TooManyMutes as error:
         return _question(cluster_id, computation_id, 409, str(error))
     return _back(cluster_id, computation_id)
+
+
+def _job_of(cluster_id: str, computation_id: str) -> str:
+    """Return the id of the computation's job; "" if it has none."""
+    with reading() as scope:
+        return one_computation(scope, cluster_id, computation_id).job or ""
 
 
 def _question(
@@ -99,7 +109,7 @@ def _question(
         days=_DAYS,
         chosen=said("days"),
         reason=said("reason"),
-        whole="whole" in request.form,
+        covers=said("covers"),
         wrong=wrong,
     )
     return page, status

@@ -13,10 +13,10 @@ from sqlalchemy import delete, func, insert, or_, select
 from daskscope_service.accounts.change import Change
 from daskscope_service.db.engine import take_turns
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster, computation
+from daskscope_service.db.schema import cluster, computation, job
 from daskscope_service.db.schema import mute as table
 from daskscope_service.findings.rule_parameter import RULE_NAMES
-from daskscope_service.queries.job_runs import sum_up_jobs_of
+from daskscope_service.queries.job_runs import sum_up_jobs
 from daskscope_service.web.fields import Missing, Name, Unfit, check
 
 #: The most mutes of a workspace, and the longest time of one in seconds.
@@ -34,7 +34,8 @@ class TooManyMutes(ValueError):
 class NewMute:
     """A mute that a user asks for: pages fold findings of ``rule`` ``until`` a time.
 
-    It covers the ``computation`` or, if that is "", the ``cluster`` and all computations on it.
+    It covers the ``computation`` or, if that is "", the ``cluster`` and all computations on it; or
+    all runs of the ``job``: then the other two are "".
     """
 
     rule: str
@@ -42,6 +43,7 @@ class NewMute:
     computation: str
     reason: str
     until: float
+    job: str = ""
 
 
 def mute(change: Change, wish: NewMute) -> str:
@@ -50,9 +52,10 @@ def mute(change: Change, wish: NewMute) -> str:
     Raises
     ------
     Unfit
-        It has no reason, an unknown rule, or an end that is past or too far away.
+        It has no reason, an unknown rule, or an end that is past or too far away; or both or
+        neither of a cluster and a job.
     Missing
-        There is no such cluster, or no such computation on it.
+        There is no such cluster, no such computation on it, or no such job.
     TooManyMutes
         The workspace has :data:`MOST` mutes.
     """
@@ -61,6 +64,8 @@ def mute(change: Change, wish: NewMute) -> str:
             "rule",
             f"There is no rule {wish.rule!r}. GET /api/v1/findings names the rule of each.",
         )
+    if bool(wish.cluster) == bool(wish.job) or (wish.job and wish.computation):
+        raise Unfit("job", "Name either a job, or a cluster and perhaps a computation on it.")
     check(Name, wish.reason, "reason", "Write a reason of 1 to 80 characters.")
     now = time.time()
     if not now < wish.until <= now + _LONGEST:
@@ -69,7 +74,7 @@ def mute(change: Change, wish: NewMute) -> str:
     take_turns(change.connection, f"mutes of {change.workspace}")
     connection, mine = change.connection, table.c.workspace == change.workspace
     same = (table.c.rule == wish.rule) & (table.c.cluster == wish.cluster)
-    same &= table.c.computation == wish.computation
+    same &= (table.c.computation == wish.computation) & (table.c.job == wish.job)
     connection.execute(delete(table).where(mine, or_(table.c.until <= now, same)))
     if (connection.execute(select(func.count()).where(mine)).scalar() or 0) >= MOST:
         raise TooManyMutes(f"This workspace has {MOST:,} mutes, as many as it may. End some first.")
@@ -81,6 +86,7 @@ def mute(change: Change, wish: NewMute) -> str:
             rule=wish.rule,
             cluster=wish.cluster,
             computation=wish.computation,
+            job=wish.job,
             reason=wish.reason,
             until=wish.until,
             **change.stamp,
@@ -94,7 +100,7 @@ def mute(change: Change, wish: NewMute) -> str:
 
 def unmute(change: Change, id: str) -> NewMute:
     """Remove a mute and return it. Raises Missing."""
-    names = ("rule", "cluster", "computation", "reason", "until")
+    names = ("rule", "cluster", "computation", "reason", "until", "job")
     query = select_in(change.workspace, table, *(table.c[name] for name in names))
     row = change.connection.execute(query.where(table.c.id == id)).first()
     if row is None:
@@ -110,20 +116,29 @@ def unmute(change: Change, id: str) -> NewMute:
 
 def _sum_up_jobs(change: Change, wish: NewMute, now: float) -> None:
     """Have the jobs that a mute covers summarised again: what would save most leaves it out."""
-    query = select_in(change.workspace, computation, computation.c.cluster, computation.c.id)
-    query = query.where(computation.c.cluster == wish.cluster)
-    if wish.computation:
-        query = query.where(computation.c.id == wish.computation)
-    runs = [tuple(row) for row in change.connection.execute(query)]
-    sum_up_jobs_of(change.connection, change.workspace, runs, now)
+    jobs = [wish.job]
+    if not wish.job:
+        query = select_in(change.workspace, computation, computation.c.job).distinct()
+        query = query.where(computation.c.cluster == wish.cluster)
+        if wish.computation:
+            query = query.where(computation.c.id == wish.computation)
+        jobs = [id for id in change.connection.execute(query).scalars() if id is not None]
+    sum_up_jobs(change.connection, change.workspace, jobs, now)
 
 
 def _subject(wish: NewMute) -> str:
+    if wish.job:
+        return f"{wish.rule} of job {wish.job}"
     on = f"computation {wish.computation} on " if wish.computation else ""
     return f"{wish.rule} of {on}cluster {wish.cluster}"
 
 
 def _find(change: Change, wish: NewMute) -> None:
+    if wish.job:
+        query = select_in(change.workspace, job, job.c.id).where(job.c.id == wish.job)
+        if change.connection.execute(query).first() is None:
+            raise Missing("job", wish.job)
+        return
     query = select_in(change.workspace, cluster, cluster.c.id).where(cluster.c.id == wish.cluster)
     if change.connection.execute(query).first() is None:
         raise Missing("cluster", wish.cluster)

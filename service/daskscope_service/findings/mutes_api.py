@@ -27,14 +27,15 @@ class MuteRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Mute the findings of ``rule`` until ``until_at``.
 
     With ``computation``, the mute covers that computation; without, the cluster and all
-    computations on it.
+    computations on it. With ``job`` in place of both, it covers all runs of that job.
     """
 
     rule: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(RULE_NAMES)})]
-    cluster: Id
     reason: Name
     until_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    cluster: Id | None = None
     computation: Id | None = None
+    job: Id | None = None
 
 
 @blueprint.get("/mutes")
@@ -52,7 +53,12 @@ def get_mutes() -> Item:
 def post_mute(body: MuteRequest) -> Item:
     """Mute findings: nobody is notified of them, and pages fold them."""
     wish = NewMute(
-        body.rule, body.cluster, body.computation or "", body.reason, body.until_at.timestamp()
+        body.rule,
+        body.cluster or "",
+        body.computation or "",
+        body.reason,
+        body.until_at.timestamp(),
+        body.job or "",
     )
     try:
         with changing() as change:

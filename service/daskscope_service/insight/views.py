@@ -317,12 +317,16 @@ class ListedFinding(Row, frozen=True):
 
 
 class MuteInForce(Row, frozen=True):
-    """A mute of a rule's findings: of one computation or, if that is None, of a whole cluster."""
+    """A mute of a rule's findings: of a computation, of a whole cluster, or of all runs of a job.
+
+    The other names are None; that of a computation's cluster is there, too.
+    """
 
     id: str
     rule: str
-    cluster: str
+    cluster: str | None
     computation: str | None
+    job: str | None
     reason: str
     at: float
     by: str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Sequence
+from itertools import batched, takewhile
 
 from sqlalchemy import Connection, func, select, tuple_, update
 
@@ -26,6 +26,8 @@ from daskscope_service.queries.causes import among
 MOST_RUNS = 200
 #: The highest number of runs that is counted.
 MOST_COUNTED = 10_000
+#: Jobs that one statement marks.
+_UPDATED_TOGETHER = 1_000
 #: The fields of a run in answers about single runs.
 OF_RUN = (
     *("cluster", "cluster_name", "user", "status", "started_at", "duration", "task_seconds"),
@@ -102,9 +104,16 @@ def sum_up_jobs_of(
         return
     key = (computation.c.cluster, computation.c.id)
     ids = among(select_in(workspace, computation, computation.c.job), key, runs)
-    jobs = sorted({id for id in connection.execute(ids).scalars() if id is not None})
-    this = (job_table.c.workspace == workspace, job_table.c.id.in_(jobs))
-    connection.execute(update(job_table).where(*this).values(due_at=now))
+    jobs = {id for id in connection.execute(ids).scalars() if id is not None}
+    sum_up_jobs(connection, workspace, jobs, now)
+
+
+def sum_up_jobs(connection: Connection, workspace: str, ids: Iterable[str], now: float) -> None:
+    """Have the jobs with these ids summarised again."""
+    # In one order, so that two transactions do not wait for each other.
+    for some in batched(sorted(ids), _UPDATED_TOGETHER):
+        this = (job_table.c.workspace == workspace, job_table.c.id.in_(some))
+        connection.execute(update(job_table).where(*this).values(due_at=now))
 
 
 def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:

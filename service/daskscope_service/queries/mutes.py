@@ -1,18 +1,18 @@
 """Reads mutes: until a time, nobody is notified of the findings that a mute covers.
 
-A mute covers one rule, and one computation or a cluster with all computations on it. Mutes are
-looked up whenever findings are read, so that they begin at once and end in time.
+A mute covers one rule, and one computation, a cluster with all computations on it, or all runs of a
+job. Mutes are looked up whenever findings are read, so that they begin at once and end in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, exists, or_
+from sqlalchemy import ColumnElement, and_, exists, or_, tuple_
 
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import finding, mute
+from daskscope_service.db.schema import computation, finding, mute
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Muted
 from daskscope_service.insight.views import MuteInForce
@@ -20,7 +20,7 @@ from daskscope_service.insight.views import MuteInForce
 #: The fields of a mute that its findings show, and the columns that they are read from.
 _SHOWN = ("id", "reason", "at", "by", "until_at")
 _COLUMNS = (
-    *(mute.c.rule, mute.c.cluster, mute.c.computation, mute.c.id, mute.c.reason),
+    *(mute.c.rule, mute.c.cluster, mute.c.computation, mute.c.job, mute.c.id, mute.c.reason),
     *(mute.c.changed_at.label("at"), mute.c.changed_by.label("by")),
     mute.c.until.label("until_at"),
 )
@@ -28,24 +28,33 @@ _COLUMNS = (
 
 def list_mutes(scope: Scope) -> list[MuteInForce]:
     """Return the mutes in force; those that end first come first."""
+    optional = ("cluster", "computation", "job")
     rows = _in_force(scope)
-    return [MuteInForce.of(row | {"computation": row["computation"] or None}) for row in rows]
+    return [MuteInForce.of(row | {name: row[name] or None for name in optional}) for row in rows]
 
 
-def mutes_on(scope: Scope, cluster: str, computation: str = "") -> dict[str, Muted]:
+def mutes_on(scope: Scope, cluster: str, run: str = "") -> dict[str, Muted]:
     """Return by rule the mutes in force on a computation, or on a cluster itself."""
-    rows = _in_force(scope, mute.c.cluster == cluster, mute.c.computation.in_({"", computation}))
-    return {row["rule"]: Muted(**_shown(row)) for row in rows}
+    of_it = and_(mute.c.cluster == cluster, mute.c.computation.in_({"", run}))
+    if run and (job := _jobs(scope, {(cluster, run)}).get((cluster, run))):
+        of_it = or_(of_it, mute.c.job == job)
+    return {row["rule"]: Muted(**_shown(row)) for row in _in_force(scope, of_it)}
 
 
 def mutes_of(scope: Scope, findings: Sequence[Item]) -> list[Item | None]:
     """Return for each stored finding the mute in force that covers it, or None."""
     clusters = {row["cluster"] for row in findings}
-    rows = _in_force(scope, mute.c.cluster.in_(clusters))
-    muted = {(row["cluster"], row["computation"], row["rule"]): _shown(row) for row in rows}
+    rows = _in_force(scope, or_(mute.c.cluster.in_(clusters), mute.c.job != ""))
+    muted = {
+        (row["cluster"], row["computation"], row["job"], row["rule"]): _shown(row) for row in rows
+    }
+    jobs: dict[tuple[str, str], str] = {}
+    if any(row["job"] for row in rows):
+        jobs = _jobs(scope, {(one["cluster"], one["computation"]) for one in findings})
     return [
-        muted.get((one["cluster"], one["computation"], one["rule"]))
-        or muted.get((one["cluster"], "", one["rule"]))
+        muted.get((one["cluster"], one["computation"], "", one["rule"]))
+        or muted.get((one["cluster"], "", "", one["rule"]))
+        or muted.get(("", "", jobs.get((one["cluster"], one["computation"]), ""), one["rule"]))
         for one in findings
     ]
 
@@ -55,8 +64,10 @@ def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnEle
 
     Without mutes in force, there is no condition, so that the query needs only its index.
     """
-    in_force = select_in(workspace, mute, mute.c.id).where(mute.c.until > now)
-    if connection.execute(in_force.limit(1)).first() is None:
+    of_jobs = (mute.c.job != "").label("of_jobs")
+    in_force = select_in(workspace, mute, of_jobs).where(mute.c.until > now).distinct()
+    kinds = {bool(kind) for kind in connection.execute(in_force).scalars()}
+    if not kinds:
         return ()
     same = and_(
         mute.c.workspace == finding.c.workspace,
@@ -65,7 +76,28 @@ def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnEle
         or_(mute.c.computation == "", mute.c.computation == finding.c.computation),
         mute.c.until > now,
     )
-    return (~exists().where(same),)
+    if kinds == {False}:
+        return (~exists().where(same),)
+    # Only of those that have such a finding: the database looks up each computation by its key.
+    of_job = and_(
+        mute.c.workspace == finding.c.workspace,
+        mute.c.rule == finding.c.rule,
+        mute.c.job != "",
+        mute.c.job == computation.c.job,
+        mute.c.until > now,
+        computation.c.workspace == finding.c.workspace,
+        computation.c.cluster == finding.c.cluster,
+        computation.c.id == finding.c.computation,
+    )
+    return (~exists().where(same), ~exists().where(of_job))
+
+
+def _jobs(scope: Scope, runs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the job of each of these computations (cluster, id) that has one."""
+    columns = (computation.c.cluster, computation.c.id)
+    query = scope.select(computation, *columns, computation.c.job)
+    query = query.where(tuple_(*columns).in_(runs), computation.c.job.is_not(None))
+    return {(row[0], row[1]): row[2] for row in scope.connection.execute(query)}
 
 
 def _in_force(scope: Scope, *conditions: ColumnElement[bool]) -> list[Item]:

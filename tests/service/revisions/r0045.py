@@ -5,7 +5,11 @@ from __future__ import annotations
 from tests.service.revisions import r0044
 
 ROWS = r0044.ROWS | {
-    "computation": [
-        row | {"completed_later": 4, "seconds_later": 9.75} for row in r0044.ROWS["computation"]
-    ]
+    "mute": [
+        *[row | {"job": ""} for row in r0044.ROWS["mute"]],
+        *[
+            row | {"id": "m2", "cluster": "", "computation": "", "job": "0123456789abcdef"}
+            for row in r0044.ROWS["mute"]
+        ],
+    ],
 }
