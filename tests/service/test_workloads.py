@@ -9,17 +9,10 @@ import pytest
 
 from tests.browser.fixtures.tape import load
 from tests.insight.workloads.ask import concluded
-from tests.insight.workloads.kinds import KINDS, TAPES
+from tests.insight.workloads.kinds import KINDS, RECORDED, TAPES
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
-
-RECORDED = sorted(
-    (name, interval)
-    for name, kind in KINDS.items()
-    for interval in kind.intervals
-    if (TAPES / f"{name}.{interval}.gz").exists()
-)
 
 
 @pytest.mark.parametrize(("name", "interval"), RECORDED)
@@ -33,6 +26,13 @@ def test_the_cause_of_a_real_run_is_named_first(
         assert found.named == (), found.headline
     else:
         assert found.named[:1] == (cause,), (found.headline, found.not_measured)
+
+
+def test_at_least_forty_sick_and_twentyfive_healthy_workloads_are_recorded_at_both() -> None:
+    both = [name for name in KINDS if {(name, 2), (name, 10)} <= set(RECORDED)]
+    sick = [name for name in both if KINDS[name].cause is not None]
+    assert len(sick) >= 40
+    assert len(both) - len(sick) >= 25
 
 
 @pytest.mark.parametrize("earlier", [0.0, 0.2, 0.4, 0.6, 0.8])

@@ -17,6 +17,14 @@ _AGO = {"live": None, "killed": 1800.0, "closed": 120.0}
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """A cluster or, unless that is "", a computation on it."""
+
+    cluster: str
+    computation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Concluded:
     """The rules that are named, the first one first; the first sentence; and who could not look."""
 
@@ -32,11 +40,9 @@ def concluded(
 
     It is as if the cluster, one that has ended, had ended so many seconds ``earlier``.
     """
-    kind = KINDS[name]
-    ago = _AGO[kind.ends]
-    cluster_id = send_again(service, tape, None if ago is None else ago + earlier, workspace)
+    subject = replayed(service, name, tape, workspace, earlier)
     answer = requests.get(
-        f"{service.url}/api/v1/findings/{_subject(kind, tape, cluster_id)}",
+        f"{service.url}/api/v1/findings/{subject.computation or subject.cluster}",
         headers={"Authorization": f"Bearer {service.token(workspace=workspace)}"},
         timeout=30,
     )
@@ -46,10 +52,23 @@ def concluded(
     return Concluded(named, found["headline"], found["not_measured"])
 
 
-def _subject(kind: Kind, tape: list[Sent], cluster_id: str) -> str:
-    """Return the id of what the workload is about."""
-    if kind.subject == "cluster":
-        return cluster_id
+def replayed(
+    service: ServiceProcess, name: str, tape: list[Sent], workspace: str, earlier: float = 0.0
+) -> Subject:
+    """Send ``tape`` as :func:`concluded` does; return what the workload is about."""
+    kind = KINDS[name]
+    ago = _AGO[kind.ends]
+    cluster = send_again(service, tape, None if ago is None else ago + earlier, workspace)
+    return Subject(cluster, "" if kind.subject == "cluster" else _computation(kind, tape))
+
+
+def page_of(subject: Subject) -> str:
+    """Return the path of the subject's page."""
+    path = f"/clusters/{subject.cluster}"
+    return f"{path}/computations/{subject.computation}" if subject.computation else path
+
+
+def _computation(kind: Kind, tape: list[Sent]) -> str:
     beats = [json.loads(sent.body) for sent in tape if sent.path == BEATS]
     computations: dict[str, Any] = {
         one["id"]: one for beat in beats for one in beat.get("computations", ())

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
 import sys
 import tempfile
 import time
-import types
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 from distributed import Client, get_worker, wait
 
-from tests.insight.workloads.steps import array, digest, flaky, inc, pause, spin, touch
+from tests.insight.workloads.steps import array, digest, flaky, inc, pause, touch
 
 #: Runs in each worker before it connects: another version of a package than the client has.
-OTHER_VERSION = """
-import sys, types
-sys.modules["lz4"] = types.ModuleType("lz4")
-sys.modules["lz4"].__version__ = "3.1.0"
+OTHER_VERSION = f"""
+from {__name__} import install_lz4
+install_lz4("3.1.0", "")
 """
 
 
@@ -70,7 +69,7 @@ def _connect_first(seconds: float, number: int) -> float:
     if not _CONNECTED:
         _CONNECTED.append(number)
         time.sleep(seconds)
-    return spin(0.1)
+    return pause(0.1)
 
 
 def _match(letters: int, number: int) -> bool:
@@ -151,25 +150,31 @@ def come_and_go(client: Client) -> None:
 
 
 def other_version(client: Client) -> None:
-    """Use a function that the workers' version of a package does not have."""
+    """Use a function that the workers' version of a package lacks."""
     wait(client.map(_use_fresh, range(4)))
 
 
 def _use_fresh(number: int) -> int:
-    return int(sys.modules["lz4"].fresh(number))
+    return int(importlib.import_module("lz4").fresh(number))
+
+
+_INSTALLED: list[tempfile.TemporaryDirectory[str]] = []  # until the process ends
+
+
+def install_lz4(version: str, code: str) -> None:
+    """Have this process find that version of a package, with that code, as pip would install it."""
+    _INSTALLED.append(folder := tempfile.TemporaryDirectory())
+    information = Path(folder.name, f"lz4-{version}.dist-info")
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lz4\nVersion: {version}\n")
+    Path(folder.name, "lz4.py").write_text(f'__version__ = "{version}"\n{code}')
+    sys.path.insert(0, folder.name)
+    sys.modules.pop("lz4", None)
 
 
 def with_other_version() -> None:
     """Be a client that has a newer version of a package."""
-    newer = types.ModuleType("lz4")
-    newer.__version__ = "4.0.0"  # type: ignore[attr-defined]
-
-    def fresh(number: int) -> int:
-        return number
-
-    fresh.__module__, fresh.__qualname__ = "lz4", "fresh"
-    newer.fresh = fresh  # type: ignore[attr-defined]
-    sys.modules["lz4"] = newer
+    install_lz4("4.0.0", "def fresh(number):\n    return number\n")
 
 
 def same_key(client: Client) -> None:
@@ -250,7 +255,7 @@ def large_results(client: Client) -> None:
     parts = [client.submit(array, 60, n, pure=False) for n in range(6)]
     wait(parts)
     wait(client.map(digest, [200 + n for n in range(16)]))
-    wait([client.submit(touch, *parts)])
+    wait(client.map(touch, parts))
 
 
 def seldom_flaky(client: Client) -> None:
