@@ -315,7 +315,7 @@ def _values(scope: Scope, id: str) -> Item | None:
     # There may be more runs of this month than were read: what they cost is extrapolated.
     times = max(count_runs(scope, id, since) / len(of_month), 1.0) if of_month else 1.0
     keys = [(run["cluster"], run["id"]) for run in of_month]
-    cause = costliest_cause_of_runs(scope, keys, since)
+    cause = costliest_cause_of_runs(scope, keys, since, times)
     priced = [run for run in of_month if run["cost"] is not None]
     cost = currency = source = None
     if priced:
@@ -338,19 +338,10 @@ def _values(scope: Scope, id: str) -> Item | None:
         if change is None
         else _as_stored(change) | {"earlier": [_as_stored(one) for one in summary.changes[:-1]]},
         "change_at": None if change is None else change.at,
-        "saves_most": None if cause is None else _times(cause, times),
-        "saves_most_seconds": None if cause is None else cause["seconds"] * times,
+        "saves_most": cause,
+        "saves_most_seconds": None if cause is None else cause["seconds"],
         # Runs leave the month and mutes end, so what these cost must be summed up again.
         "due_at": None if cost is None and cause is None else scope.now + _DAY,
-    }
-
-
-def _times(cause: Item, times: float) -> Item:
-    """Return a cause of some runs as it is of ``times`` as many."""
-    return cause | {
-        "findings": round(cause["findings"] * times),
-        "seconds": cause["seconds"] * times,
-        "cost": {currency: amount * times for currency, amount in cause["cost"].items()},
     }
 
 

@@ -108,14 +108,25 @@ def costliest_cause_of_users(scope: Scope, since: float) -> dict[str, Item]:
     return found
 
 
-def costliest_cause_of_runs(scope: Scope, runs: Collection[Subject], since: float) -> Item | None:
+def costliest_cause_of_runs(
+    scope: Scope, runs: Collection[Subject], since: float, times: float = 1.0
+) -> Item | None:
     """Return the cause that cost these computations the most threads' time since ``since``.
 
-    It is as of :func:`causes_by_cost`, with ``sources`` sorted; None if nothing stands out.
+    It is as of :func:`causes_by_cost`, for ``times`` as many runs, and with ``sources`` sorted;
+    None if nothing stands out.
     """
     key = (finding.c.cluster, finding.c.computation)
     found = _by_cost(scope, among(_costs(scope, since, finding.c.rule), key, runs))
-    return found[0] | {"sources": sorted(found[0]["sources"])} if found else None
+    if not found:
+        return None
+    cause = found[0]
+    return cause | {
+        "findings": round(cause["findings"] * times),
+        "seconds": cause["seconds"] * times,
+        "cost": {currency: amount * times for currency, amount in cause["cost"].items()},
+        "sources": sorted(cause["sources"]),
+    }
 
 
 def _costs(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from tests.service.revisions import r0044
 
 ROWS = r0044.ROWS | {
-    "mute": [
-        *[row | {"job": ""} for row in r0044.ROWS["mute"]],
-        *[
-            row | {"id": "m2", "cluster": "", "computation": "", "job": "0123456789abcdef"}
-            for row in r0044.ROWS["mute"]
-        ],
-    ],
+    "computation": [
+        row | {"completed_later": 4, "seconds_later": 9.75} for row in r0044.ROWS["computation"]
+    ]
 }
