@@ -476,8 +476,8 @@ The rules follow in the order in which causes are named.
 
 Real programs with one known cause each, and healthy ones that come near a rule's thresholds, were
 recorded with heartbeats every 2 and every 10 seconds, most of them on a busy machine. The tests
-replay these {runs} runs, of which {healthy} are healthy, and fail if the cause is not named first or
-a healthy run gets a finding. Rules without a recorded run are tested with made-up data alone.
+replay these {runs} runs, of which {healthy} are healthy, and fail if the cause is not named first
+or a healthy run gets a finding. Rules without a recorded run are tested with made-up data alone.
 `./dev bench insight` runs the programs anew and prints the same.
 
 {recorded}

@@ -140,14 +140,9 @@ UNRECORDED: frozenset[tuple[str, int]] = frozenset(
         ("busy_scheduler", 10),
         ("holds_the_lock", 2),
         ("holds_the_lock", 10),
-        ("nowhere_to_run", 10),
         ("chained_array", 10),
-        ("poisoned", 10),
         ("few_retries", 10),
-        ("persisted_twice", 10),
-        ("small_graph_data", 10),
         ("restarted", 10),
-        ("large_results", 10),
     }
 )
 
