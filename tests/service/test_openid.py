@@ -562,14 +562,14 @@ def test_a_provider_that_hangs_takes_nothing_else_along(tmp_path: Path) -> None:
             assert connection.execute(select(schema.openid_attempt)).first() is None
 
 
-@pytest.mark.parametrize("how", ["endless", "drip"])
+@pytest.mark.parametrize("how", ["endless", "drip", "drip of a head"])
 def test_no_more_is_taken_of_an_answer_than_there_is_room_and_time_for(how: str) -> None:
     def answer(connection: socket.socket) -> None:
         connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * (how != "drip of a head"))
         with suppress(OSError):
             while True:
-                connection.sendall(b" " * (65536 if how == "endless" else 1))
+                connection.sendall(b"x" * (65536 if how == "endless" else 1))
                 time.sleep(0 if how == "endless" else 0.1)
 
     with socket.create_server(("127.0.0.1", 0)) as server:

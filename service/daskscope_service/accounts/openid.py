@@ -7,11 +7,12 @@ process needs to start.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 from daskscope_service.accounts.openid_answer import LEEWAY, OpenIDError, Person
@@ -267,12 +270,54 @@ def _subject(claim: Any) -> str:
     return claim
 
 
+class _Connection(HTTPConnection):
+    """Waits for the head of an answer for ``_TIMEOUT`` seconds, however it drips in."""
+
+    _is_late = False
+
+    def getresponse(self) -> Any:
+        """Return the answer, whose body is still to be read. Raises OSError after the time."""
+        timer = threading.Timer(_TIMEOUT, self._break_off)
+        timer.name, timer.daemon = "daskscope-openid", True
+        timer.start()
+        try:
+            response = super().getresponse()
+        finally:
+            timer.cancel()
+        if self._is_late:  # what came of the head was taken for all of it
+            raise TimeoutError("the answer takes too long")
+        return response
+
+    def _break_off(self) -> None:
+        self._is_late = True
+        if self.sock is not None:
+            with suppress(OSError):  # it has ended meanwhile
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    """The same by HTTPS."""
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
 class _Bounded(HTTPAdapter):
     """Reads an answer of at most ``_MOST_BYTES``, for about ``_TIMEOUT`` seconds at most.
 
     It follows no redirect: the code and the client's secret are for the provider alone, and no
     answer of the provider's may lead the service to addresses of its own network.
     """
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Make connections that break off."""
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
 
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
