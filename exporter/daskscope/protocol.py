@@ -47,6 +47,9 @@ MAX_TEXT = 20_000
 MAX_ID = 100
 MAX_CLUSTER_ID = 200
 
+#: How the users of clients are named of whom nobody knows whose they are: a host follows.
+UNREGISTERED = "unregistered client"
+
 #: What a task asks for that any worker may run: see ``Computation.asks``.
 ANY_WORKER = "any worker"
 

@@ -71,6 +71,13 @@ def test_the_task_of_an_orchestrator_is_a_name(deployment: dict[str, str], name:
     assert found(run(deployment=deployment, calls=other)) != scheduled
 
 
+def test_clients_that_did_not_register_are_one_wherever_they_are() -> None:
+    here, there = (
+        found(run(user=f"unregistered client on 10.0.0.{number}", calls=())) for number in (7, 8)
+    )
+    assert here == there != found(run(calls=()))
+
+
 def test_a_batch_job_is_no_name() -> None:
     assert found(run(deployment={"slurm.job.id": "7", "slurm.array.task.id": "3"})) == found(run())
 

@@ -12,12 +12,10 @@ from distributed import Client
 
 from daskscope.observe.cluster.connections import Peer
 from daskscope.observe.cluster.environment import UNKNOWN_USER, host
+from daskscope.protocol import UNREGISTERED
 
 #: Clients whose user is stored. Beyond it, the client that registered longest ago is forgotten.
 MAX_CLIENTS = 10_000
-
-#: How the users of clients are named that nobody can tell: a host follows.
-UNREGISTERED = "unregistered client"
 
 #: How the ids of clients begin that Dask gives to tasks, so that they can submit further work.
 OF_A_TASK = "Client-worker-"

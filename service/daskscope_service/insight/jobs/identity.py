@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Literal
 
 from daskscope.own_code import is_of_library
+from daskscope.protocol import UNREGISTERED
 
 Level = Literal["name", "code", "shape"]
 
@@ -98,13 +99,20 @@ def identity_of(run: Traits) -> Identity | None:
         return Identity("name", name, _key("name", name, within))
     if name := _scheduled(run):
         # A cluster may run work of others, too, so all counts that would without the name.
-        return Identity("name", name, _key("scheduled", name, run.user, calls or _shape(run)))
+        return Identity("name", name, _key("scheduled", name, _user(run), calls or _shape(run)))
     if calls and not all(is_of_library(call.file) for call in run.calls):
         typed_in = any(place == "" for place, _ in calls)
-        return Identity("code", "", _key("code", run.user, calls, _shape(run) if typed_in else []))
+        return Identity(
+            "code", "", _key("code", _user(run), calls, _shape(run) if typed_in else [])
+        )
     if shape := _shape(run):
-        return Identity("shape", "", _key("shape", run.user, shape))
+        return Identity("shape", "", _key("shape", _user(run), shape))
     return None
+
+
+def _user(run: Traits) -> str:
+    # Their hosts may be pods, of which each run has another.
+    return UNREGISTERED if run.user.startswith(UNREGISTERED) else run.user
 
 
 #: Names of the tasks of orchestrators and CI, each of what a cluster reports about its deployment.
