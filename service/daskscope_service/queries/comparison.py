@@ -7,9 +7,8 @@ from typing import Any
 
 from daskscope_service.db.schema import code, computation, task_group
 from daskscope_service.db.scope import Item, Scope
-from daskscope_service.insight.jobs.changes import LEAST_RUNS
 from daskscope_service.insight.jobs.comparison import ComparedRun, compare
-from daskscope_service.insight.jobs.summary import summed_up
+from daskscope_service.insight.jobs.usual import differ_by
 from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
@@ -27,8 +26,7 @@ def compare_runs(scope: Scope, a: str, b: str) -> Item:
             raise Missing("computation", id)
     headings = headings_by_key(scope, keys)
     first, second = (rows[key] for key in keys)
-    spread = _spread(scope, first, second)
-    compared = compare(_run(scope, first), _run(scope, second), spread)
+    compared = compare(_run(scope, first), _run(scope, second), _usual(scope, first, second))
     a_and_b = [
         {field: row[field] for field in OF_RUN}
         | {"computation": row.id, "title": headings[key].title if key in headings else ""}
@@ -50,13 +48,11 @@ def _key(scope: Scope, id: str) -> tuple[str, str]:
     return cluster, id
 
 
-def _spread(scope: Scope, a: JobRun, b: JobRun) -> float | None:
-    """Return how much runs of their job vary; None if that is unknown, or they have two jobs."""
+def _usual(scope: Scope, a: JobRun, b: JobRun) -> float | None:
+    """Return by how many seconds equal runs of their job may differ; None if that is unknown."""
     if a.job is None or a.job != b.job:
         return None
-    summary = summed_up(newest_runs(scope, a.job))
-    # Among few runs, the difference of these two would itself be the spread.
-    return summary.spread if summary.passed >= LEAST_RUNS else None
+    return differ_by(newest_runs(scope, a.job), a.id, b.id)
 
 
 def _run(scope: Scope, row: JobRun) -> ComparedRun:

@@ -16,9 +16,8 @@ from daskscope_service.insight.jobs.summary import has_passed, longer
 from daskscope_service.insight.jobs.waterfall import RunTime, WaterfallPart, Work, parts
 from daskscope_service.insight.wording import duration, file_name, number, plural, short, size
 
-#: Two runs differ only beyond all of these: a share of the first one's duration, seconds, and a
-#: multiple of the usual spread of their job's runs.
-_LEAST_SHARE, _LEAST_SECONDS, _TIMES_USUAL = 0.10, 0.3, 3.0
+#: Two runs differ only beyond both of these: a share of the first one's duration, and seconds.
+_LEAST_SHARE, _LEAST_SECONDS = 0.10, 0.3
 #: The least share of the difference of a part that the sentence names, and the most such parts.
 _NAMED_SHARE, _MOST_NAMED = 0.30, 2
 #: The most other differences that the sentence names.
@@ -101,11 +100,10 @@ class Comparison:
     groups: Sequence[GroupPair]
 
 
-def compare(a: ComparedRun, b: ComparedRun, usual_spread: float | None = None) -> Comparison:
-    """Compare two runs. ``usual_spread`` is how much runs of their job vary, as a share."""
+def compare(a: ComparedRun, b: ComparedRun, usual: float | None = None) -> Comparison:
+    """Compare two runs. ``usual`` is by how many seconds equal runs of their job may differ."""
     seconds = b.row["duration"] - a.row["duration"]
-    shares = [_LEAST_SHARE, _TIMES_USUAL * (usual_spread or 0.0)]
-    margin = max(max(shares) * a.row["duration"], _LEAST_SECONDS)
+    margin = max(_LEAST_SHARE * a.row["duration"], _LEAST_SECONDS, usual or 0.0)
     found = sorted(parts(_spent(a), _spent(b)), key=lambda part: -abs(part.seconds))
     groups = _groups(a.groups, b.groups)
     candidates = _candidates(a, b, groups)

@@ -1,14 +1,19 @@
-"""The usual duration and cost of a job's runs."""
+"""The usual duration and cost of a job's runs, and how much equal ones differ."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from itertools import pairwise
+from statistics import fmean, median
 
 from daskscope_service.db.readable import Readable
-from daskscope_service.insight.jobs.changes import LEAST_RUNS
+from daskscope_service.insight.jobs.changes import LEAST_RUNS, changes, spread
 from daskscope_service.insight.jobs.summary import has_passed, summed_up
+
+#: By how many standard deviations of their difference two equal runs may differ.
+_TIMES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +53,37 @@ def usual_of(runs: Sequence[Readable]) -> Usual | None:
         since[-1]["currency"] if priced else None,
         since[-1]["price_source"] if priced else None,
     )
+
+
+def differ_by(runs: Sequence[Readable], a: str, b: str) -> float | None:
+    """Return by how many seconds the runs ``a`` and ``b`` may differ if they did the same.
+
+    It is what runs between two changes of their job vary by, of the stretches that the two belong
+    to; None if too few have passed. ``runs`` are in order, oldest first.
+    """
+    passed = [run for run in runs if has_passed(run)]
+    if len(passed) < LEAST_RUNS:
+        return None
+    cuts = [change.index for change in changes([run["duration"] for run in passed])]
+    stretches = [passed[i:j] for i, j in pairwise([0, *cuts, len(passed)])]
+    own = [some for some in stretches if {a, b} & {run["id"] for run in some}]
+    # Runs beyond those that were read are as the oldest of these.
+    return max(_within(some, {a, b}) for some in own or stretches[:1])
+
+
+def _within(runs: Sequence[Readable], two: set[str]) -> float:
+    """Return by how many seconds two of these runs usually differ, times :data:`_TIMES`.
+
+    The spread alone says too little where only some runs are disturbed: most are near the median.
+    So the differences of runs in a row count as well, without those of the two runs, and without
+    the largest, which may be a change that too few runs confirm yet.
+    """
+    durations: list[float] = [run["duration"] for run in runs]
+    varies = math.sqrt(2) * spread(durations) * median(durations)
+    steps: list[float] = [
+        abs(later["duration"] - run["duration"])
+        for run, later in pairwise(runs)
+        if not {run["id"], later["id"]} & two
+    ]
+    squares = sorted(step**2 for step in steps)[:-1]
+    return _TIMES * max(varies, math.sqrt(fmean(squares)) if squares else 0.0)
