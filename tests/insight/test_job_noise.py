@@ -61,5 +61,13 @@ def test_a_change_is_seen_before_there_are_enough_runs_to_confirm_it() -> None:
         assert differ(durations, 4, len(durations) - 1)
 
 
+def test_one_run_that_was_disturbed_hides_no_change() -> None:
+    chance = random.Random(36)
+    durations = [calm(chance) for _ in range(11)]
+    durations[3] *= 2.2
+    assert not differ(durations, 7, 8)
+    assert differ([*durations, 20.0, 21.0, 20.5], 8, 11)
+
+
 def test_too_few_runs_say_nothing() -> None:
     assert differ_by(runs([10.0, 11.0, 10.0, 10.0]), "0", "1") is None

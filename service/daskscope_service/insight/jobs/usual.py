@@ -76,7 +76,8 @@ def _within(runs: Sequence[Readable], two: set[str]) -> float:
 
     The spread alone says too little where only some runs are disturbed: most are near the median.
     So the differences of runs in a row count as well, without those of the two runs, and without
-    the largest, which may be a change that too few runs confirm yet.
+    the two largest: of one run that was disturbed more than all others, or of a change that too few
+    runs confirm yet.
     """
     durations: list[float] = [run["duration"] for run in runs]
     varies = math.sqrt(2) * spread(durations) * median(durations)
@@ -85,5 +86,5 @@ def _within(runs: Sequence[Readable], two: set[str]) -> float:
         for run, later in pairwise(runs)
         if not {run["id"], later["id"]} & two
     ]
-    squares = sorted(step**2 for step in steps)[:-1]
+    squares = sorted(step**2 for step in steps)[:-2]
     return _TIMES * max(varies, math.sqrt(fmean(squares)) if squares else 0.0)
