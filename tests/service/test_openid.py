@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 import uuid
@@ -29,8 +30,9 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
 from daskscope_service.settings import Settings
 from tests import sqlite_template
+from tests.certificates import Certificates
 from tests.oidc_provider import CLIENT_ID, SECRET, Provider, provider
-from tests.patience import wait_until
+from tests.patience import PATIENCE, wait_until
 from tests.service.conftest import NewDatabase
 from tests.service.pages import words
 from tests.service.people import PASSWORD, browser_of, is_in, make_user
@@ -587,6 +589,39 @@ def test_no_more_is_taken_of_an_answer_than_there_is_room_and_time_for(how: str)
         assert wait_until(
             lambda: not any(one.name == "daskscope-openid" for one in threading.enumerate())
         )
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_provider_by_https_is_the_one_that_its_certificate_names(
+    trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = Certificates(tmp_path)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    if trusted:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates.authority))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.cert, certificates.key)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        issuer = f"https://127.0.0.1:{server.getsockname()[1]}"
+        document = {"issuer": issuer, "authorization_endpoint": f"{issuer}/authorize"}
+        answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + json.dumps(document).encode()
+
+        def serve() -> None:
+            with suppress(OSError), context.wrap_socket(server.accept()[0], True) as peer:
+                peer.recv(65536)
+                peer.sendall(answer)
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        provider = openid.Provider(issuer, "us", "", "https://127.0.0.1/back")
+        if trusted:
+            url = provider.address(state="a", nonce="b", verifier="c" * 43)
+            assert url.startswith(f"{issuer}/authorize?")
+        else:
+            with pytest.raises(OpenIDError, match="SSLError"):
+                provider.address(state="a", nonce="b", verifier="c" * 43)
+        serving.join(PATIENCE)
 
 
 @pytest.mark.parametrize("keys", [b"{}", b'{"keys": 7}', b'{"keys": ' + b"[" * 100_000])
