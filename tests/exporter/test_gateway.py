@@ -109,7 +109,9 @@ def test_clusters_of_a_gateway_report_with_the_lines_of_the_docs(
 
     counted_preload.assert_equal(differs)
     assert stopped.cluster.kind == "Dask Gateway"
-    assert stopped.cluster.name == f"{stopped.cluster.user} on {stopped.cluster.host}"
+    # Each of a user's clusters on that host has a port of its own.
+    where = f"{stopped.cluster.user} on {stopped.cluster.host}"
+    assert re.fullmatch(rf"{where}:\d+", stopped.cluster.name)
     assert stopped.cluster.deployment["gateway.cluster.name"] == name
     assert [row.status for row in recorder.computations().values()] == ["finished"]
 
