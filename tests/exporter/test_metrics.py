@@ -599,6 +599,27 @@ def test_what_is_sent_of_one_time_has_one_value(
         assert [(at, values) for at, values in sent if values != by_time[at]] == [], metric.name
 
 
+def test_an_export_that_is_due_waits_for_the_snapshot_that_is_about_to_come(
+    cluster: LocalCluster,
+    client: Client,
+    register: Callable[..., daskscope.Registration],
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "60000")
+    register()
+    assert cluster.scheduler is not None
+    metrics = cluster.scheduler.plugins[NAME].session._emitter._parts.metrics
+    # An export is always due, and each has to wait.
+    thread = threading.Thread(target=metrics._collect_regularly, args=(0.0, 60.0))
+    thread.start()
+    recorder.wait_for(lambda: len(recorder.times(names.WORKER_COUNT)) >= 8 or None, "exports")
+    times = recorder.times(names.WORKER_COUNT)[:8]
+    close_plugin(client)
+    thread.join()  # it does not wait for a snapshot that never comes
+    assert len(set(times)) == len(times)
+
+
 def test_what_holds_up_the_schedulers_loop_is_its_lag_and_its_cpu(
     two_workers: tuple[Client, list[str]], recorder: Recorder
 ) -> None:

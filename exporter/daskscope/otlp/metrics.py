@@ -101,9 +101,15 @@ class Metrics:
         )
         self._register(self._provider.get_meter(SCOPE, __version__), prices)
         every = positive("OTEL_METRIC_EXPORT_INTERVAL", round(interval * 1000)) / 1000
-        self._closing = threading.Event()
+        self._closing, self._newer = threading.Event(), threading.Event()
+        # Snapshots come as often as they are exported, most often: one that is a little late is
+        # waited for, or it would never be exported.
+        late = min(every, interval) / 2
         self._thread = threading.Thread(
-            target=self._collect_regularly, args=(every,), name="daskscope-metrics", daemon=True
+            target=self._collect_regularly,
+            args=(every, late),
+            name="daskscope-metrics",
+            daemon=True,
         )
         self._thread.start()
 
@@ -117,6 +123,7 @@ class Metrics:
             if value is not None:
                 peaks[metric] = max(value, peaks.get(metric, 0.0))
         self._last = snapshot
+        self._newer.set()
         if first:
             self._collect()
 
@@ -124,11 +131,15 @@ class Metrics:
         """Send once more and shut down, within about ``timeout`` seconds."""
         ends = time.monotonic() + timeout
         self._closing.set()
+        self._newer.set()
         self._thread.join(timeout)
         self._provider.shutdown(timeout_millis=max(ends - time.monotonic(), 0.0) * 1000)
 
-    def _collect_regularly(self, every: float) -> None:
+    def _collect_regularly(self, every: float, late: float) -> None:
         while not self._closing.wait(every):
+            self._newer.clear()
+            if self._last is self._read and not self._closing.is_set():
+                self._newer.wait(late)
             self._collect()
         self._collect()
 
