@@ -8,7 +8,7 @@ from daskscope_service.insight.jobs.repeats import joined
 from daskscope_service.insight.views import RepeatView
 
 #: How many groups, those with the most repeated thread time, a list is made of.
-_MOST_GROUPS = 2_000
+_MOST_GROUPS = 1_000
 
 _COLUMNS = [column for column in repeat.c if column.name != "workspace"]
 
