@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daskscope.api import (
         close,
         compare,
+        get_job,
         list_clusters,
         list_computations,
         list_events,
@@ -63,6 +64,7 @@ __all__ = [
     "compare",
     "dask_setup",
     "explain",
+    "get_job",
     "get_run",
     "list_clusters",
     "list_computations",
@@ -84,7 +86,7 @@ _HOMES = {
     "assert_budget": "daskscope.budget",
     "get_run": "daskscope.budget",
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
-    **dict.fromkeys(("close", "compare", "task_stream", "why"), "daskscope.api"),
+    **dict.fromkeys(("close", "compare", "get_job", "task_stream", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
 }
 

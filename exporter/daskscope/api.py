@@ -22,6 +22,7 @@ from daskscope.api_types import (
     ExceptionGroup,
     Explanation,
     Job,
+    JobDetail,
     ListedFinding,
     Repeat,
     ShutdownCommand,
@@ -204,6 +205,27 @@ def list_jobs(
     """
     found = _items("jobs", limit, since=since, user=user, sort=sort)
     return cast(list[Job], answers.Answers(map(answers.Answer, found), answers.JOBS))
+
+
+def get_job(id: str) -> JobDetail:
+    """Return a job, by its id, with its newest runs, its changes and its ``receipt``.
+
+    ``receipt`` says what a repair saves in each run, since when, and what was expected; it is None
+    without one. :class:`daskscope.api_types.JobDetail` has all fields. Raises as
+    :func:`list_clusters`, and NotFound if there is no such job.
+    """
+    _check_text("id", id)
+    with service_client() as service:
+        answer = service.answer("GET", f"jobs/{quote(id, safe='')}")
+        if not isinstance(answer.get("run_list"), list):
+            raise service.no_service()
+        found = service.with_datetimes(answer)
+        for name in ("run_list", "changes"):
+            found[name] = [service.with_datetimes(one) for one in answer[name]]
+        for name in ("change", "receipt"):
+            if answer[name] is not None:
+                found[name] = service.with_datetimes(answer[name])
+        return cast(JobDetail, answers.Answer(found))
 
 
 def list_repeats(since: Since = "30 days", *, limit: int | None = None) -> list[Repeat]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import dask
 import pytest
 from sqlalchemy import select
 
+import daskscope
 from daskscope_service.db import schema
 from daskscope_service.notifications import due_notices
 from tests.patience import wait_until
@@ -84,6 +86,14 @@ def test_runs_since_a_change_say_so_once_and_the_repair_has_a_receipt(place: Pla
     assert receipt["saved"] == pytest.approx(44, abs=1)
     assert receipt["sentence"].startswith("Saves 52\N{NO-BREAK SPACE}% since ")
     assert " USD a run; up to 52\N{NO-BREAK SPACE}% was expected." in receipt["sentence"]
+    with dask.config.set({"daskscope.endpoint": place.service.url, "daskscope.token": place.token}):
+        told = daskscope.get_job(job["id"])
+        with pytest.raises(daskscope.NotFound):
+            daskscope.get_job("no-such-job")
+    assert told["receipt"] is not None
+    assert told["receipt"]["sentence"] == receipt["sentence"]
+    assert told["run_list"][-1]["started_at"].tzinfo is not None
+    assert told["changes"][0]["at"] <= told["receipt"]["at"] <= told["last_at"]
     assert "Gone since then: slower than before." in place.page(f"/jobs/{job['id']}")
     assert len(_notices(place)) == 1
 
