@@ -171,6 +171,7 @@ def test_a_thread_that_outlives_its_task_is_work(
     _becomes_idle(recorder)
 
 
+@pytest.mark.slow
 def test_native_code_that_holds_the_gil_of_a_worker_is_work(
     client: Client,
     recorder: Recorder,
@@ -210,6 +211,7 @@ def test_an_adaptive_cluster_stays_while_work_waits_for_its_workers(
     _becomes_idle(recorder)
 
 
+@pytest.mark.slow
 @pytest.mark.own_cluster
 def test_work_that_a_blocked_scheduler_has_not_read_keeps_the_cluster(
     cluster: LocalCluster, register: Register, recorder: Recorder, done: Path

@@ -36,6 +36,13 @@ def idp() -> Iterator[Provider]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def inner() -> Iterator[Provider]:
+    """A server within the service's own network."""
+    with provider() as running:
+        yield running
+
+
 def settings_for(idp: Provider, folder: Path, **more: Any) -> Settings:
     sqlite_template.copy_to(folder)
     return Settings(
@@ -253,23 +260,20 @@ def test_a_document_of_the_providers_that_is_odd_sends_no_one_away(
 @pytest.mark.parametrize("path", [DISCOVERY, "/token", "/keys"])
 @pytest.mark.parametrize("status", [302, 307, 308])
 def test_the_provider_leads_the_service_nowhere_else(
-    fresh: Flask, idp: Provider, person: dict[str, Any], path: str, status: int
+    fresh: Flask, idp: Provider, inner: Provider, person: dict[str, Any], path: str, status: int
 ) -> None:
     # The secret of the client, and the service's own network, are not for whoever it names.
     idp.next(**person)
     browser = fresh.test_client()
     where = "" if path == DISCOVERY else back(browser)
-    with provider() as inner:
-        secret = {"body": "{}", "headers": {"Content-Type": "application/json"}}
-        inner.next(answers={path: secret})
-        away = {"status": status, "headers": {"Location": f"{inner.issuer}{path}"}}
-        idp.next(answers={path: away}, **person)
-        if path == DISCOVERY:
-            assert browser.get("/sign-in/openid", base_url=OWN).status_code == 502
-        else:
-            answer = browser.get(where, base_url=OWN)
-            assert (answer.status_code, signed_in(answer)) == (403, False)
-        assert inner.asked() == []
+    away = {"status": status, "headers": {"Location": f"{inner.issuer}{path}"}}
+    idp.next(answers={path: away}, **person)
+    if path == DISCOVERY:
+        assert browser.get("/sign-in/openid", base_url=OWN).status_code == 502
+    else:
+        answer = browser.get(where, base_url=OWN)
+        assert (answer.status_code, signed_in(answer)) == (403, False)
+    assert inner.asked() == []
 
 
 @pytest.mark.parametrize(
