@@ -140,7 +140,6 @@ UNRECORDED: frozenset[tuple[str, int]] = frozenset(
         ("busy_scheduler", 10),
         ("holds_the_lock", 2),
         ("holds_the_lock", 10),
-        ("chained_array", 10),
         ("few_retries", 10),
         ("restarted", 10),
     }
