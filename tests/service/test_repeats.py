@@ -12,8 +12,11 @@ from click.testing import CliRunner
 import daskscope
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
+from daskscope_service.db.data_ownership import Whose
 from daskscope_service.jobs.namer import Namer
+from daskscope_service.retention import deletion
 from daskscope_service.retention.removal import remove_keys
+from daskscope_service.retention.throttle import Throttle
 from tests.patience import wait_until
 from tests.service.beats import (
     make_beat,
@@ -224,6 +227,16 @@ def test_removed_runs_leave_nobodys_name(place: Place) -> None:
     run(place, READ, day=1, cluster="one")
     [work] = repeats(place)
     assert (work["runs"], work["users"]) == (2, ["ada"])
+
+
+def test_a_deleted_user_is_named_nowhere(place: Place) -> None:
+    run(place, READ, day=3, cluster="one")
+    run(place, READ, day=2, cluster="one", user="li")
+    [work] = repeats(place)
+    assert sorted(work["users"]) == ["ada", "li"]
+    whose = Whose(place.workspace, user="li")
+    assert [*deletion.delete(place.service.engine, whose, Throttle(1.0))]
+    assert repeats(place) == []
 
 
 def test_python_and_the_command_line_list_repeats(place: Place) -> None:

@@ -118,7 +118,9 @@ def test_each_kind_goes_when_its_days_are_over_and_not_before(engine: Engine) ->
         for name in gone_after(engine, NOW + days * DAY):
             went.setdefault(name, []).append(days)
     with_their_cluster = {
-        table.name: [401.1] for table in TABLES if table.name not in ("task_group", "finding")
+        table.name: [401.1]
+        for table in TABLES
+        if table.name not in ("task_group", "group_run", "finding")
     }
     assert went == with_their_cluster | {
         "span": [31.1],
@@ -191,7 +193,7 @@ def test_what_was_set_counts_and_what_is_for_ever_stays(engine: Engine) -> None:
     gone_after(engine, NOW + 10_000 * DAY)
     left = {name for name, number in counts(engine).items() if number}
     gone = {"computation", "task_group", "finding", "failure", "worker_loss", "profile"}
-    gone |= {"task_stream", "span", "log_record"}
+    gone |= {"task_stream", "span", "log_record", "group_run"}
     assert left == {table.name for table in TABLES} - gone - {"series"}  # and no code
 
 

@@ -44,6 +44,7 @@ _POINTS = (schema.point, schema.recent_point)
 _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
 _FINDINGS_OF = [schema.finding.c[name] for name in ("workspace", "cluster", "computation")]
 _RUNS_OF = [schema.group_run.c[name] for name in ("workspace", "cluster", "computation")]
+_REPEAT_OF = list(schema.repeat.primary_key)
 _NOTICE_OF = list(schema.notice.primary_key)
 
 
@@ -174,6 +175,9 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, notices)
         _sum_up_jobs(connection, keys)
+    if table is schema.group_run:
+        # They name users. The next run of a group adds up the rest.
+        _delete(connection, _REPEAT_OF, [(workspace, name) for workspace, *_, name in keys])
     if table is schema.usage:
         days: dict[str, list[int]] = {}
         for workspace, day, _ in keys:
@@ -186,17 +190,12 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
 
 
 def _delete_repeats(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
-    """Delete what groups of these computations come to: they name users. The next run adds up."""
-    repeat, ran = schema.repeat, schema.group_run
+    """Delete what the groups of these computations come to."""
+    ran = schema.group_run
     for workspace, cluster, computation in keys:
-        names = select(ran.c.name).where(
-            ran.c.workspace == workspace,
-            ran.c.cluster == cluster,
-            ran.c.computation == computation,
-        )
-        connection.execute(
-            delete(repeat).where(repeat.c.workspace == workspace, repeat.c.name.in_(names))
-        )
+        of_it = (ran.c.cluster == cluster, ran.c.computation == computation)
+        names = connection.execute(select_in(workspace, ran, ran.c.name).where(*of_it)).scalars()
+        _delete(connection, _REPEAT_OF, [(workspace, name) for name in names])
 
 
 def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
