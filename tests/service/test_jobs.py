@@ -270,7 +270,9 @@ def test_jobs_are_ranked_by_what_would_save_most_of_a_month(place: Place) -> Non
     assert "paused,120" in rows
     with dask.config.set({"daskscope.endpoint": place.service.url, "daskscope.token": place.token}):
         jobs = daskscope.list_jobs(sort="saving")
-    assert jobs[0]["saves_most"]["findings"] == 2
+    saves_most = jobs[0]["saves_most"]
+    assert saves_most is not None
+    assert saves_most["findings"] == 2
     assert "paused" in repr(jobs)
 
     # A mute leaves a finding out at once, and its end brings it back.
