@@ -170,7 +170,7 @@ class Evaluator:
             ended = [
                 (row.cluster, row.id)
                 for row, (found, next_at) in zip(rows, judged, strict=True)
-                if found and next_at is None
+                if found and next_at != now + _RUNNING_SECONDS  # else it runs
             ]
             sum_up_jobs_of(connection, name, ended, now)
         self._report(name, new)
