@@ -234,3 +234,27 @@ def test_the_system_says_who_holds_the_other_end_of_a_connection(host: str) -> N
     assert peer_of(elsewhere) == Peer(far, False, None)
     assert peer_of(_Comm("inproc://1", "inproc://2")) == Peer("", True, os.getuid())
     assert peer_of(_Comm("tcp://", "tcp://")) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a socket")
+@pytest.mark.parametrize(
+    ("family", "wildcard", "far", "own"),
+    [
+        (socket.AF_INET, "0.0.0.0", "203.0.113.7", "10.0.0.1"),
+        (socket.AF_INET6, "::", "2001:db8::7", "2001:db8::1"),
+    ],
+)
+def test_what_listens_at_the_port_of_a_client_elsewhere_is_not_that_client(
+    family: socket.AddressFamily, wildcard: str, far: str, own: str
+) -> None:
+    with socket.socket(family) as listener:
+        listener.bind((wildcard, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        here, there = (f"tcp://{unparse_host_port(*end)}" for end in ((own, 8786), (far, port)))
+        assert peer_of(_Comm(here, there)) == Peer(far, False, None)
+
+
+def test_a_client_at_a_link_local_address_is_a_peer() -> None:
+    comm = _Comm("tcp://[fe80::2%eth0]:8786", "tcp://[fe80::1%eth0]:40000")
+    assert peer_of(comm) == Peer("fe80::1%eth0", False, None)

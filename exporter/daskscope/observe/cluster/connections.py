@@ -20,8 +20,10 @@ _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI")
 _PORTS_AND_ADDRESSES = struct.Struct("!HH16s16s")
 _INTERFACE_AND_COOKIE = struct.Struct("=III")
-# The header, the state, the id of the socket, three numbers; then the user.
-_USER_AT = 16 + 4 + 48 + 12
+# The header and the family, then the state. Then the id of the socket and three numbers, then the
+# user.
+_STATE_AT, _USER_AT = 16 + 1, 16 + 4 + 48 + 12
+_ESTABLISHED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,13 @@ def _uid(end: tuple[str, int], other: tuple[str, int]) -> int | None:
     """Return the user of the TCP socket at ``end`` that is connected to ``other``.
 
     The kernel answers from memory: this waits for nothing. Return None if this machine has no such
-    socket, or does not tell.
+    socket, or does not tell. It does not for link-local addresses, which need an interface.
     """
     if sys.platform != "linux":
         return None
     family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
-    addresses = (socket.inet_pton(family, host).ljust(16, b"\0") for host, _ in (end, other))
+    hosts = (host.partition("%")[0] for host, _ in (end, other))
+    addresses = (socket.inet_pton(family, host).ljust(16, b"\0") for host in hosts)
     body = (
         _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _ANY)
         + _PORTS_AND_ADDRESSES.pack(end[1], other[1], *addresses)
@@ -72,7 +75,9 @@ def _uid(end: tuple[str, int], other: tuple[str, int]) -> int | None:
         asked.send(header + body)
         answer = asked.recv(1 << 13)
         _, sort, _, _, _ = _HEADER.unpack_from(answer)
-        if sort == _SOCK_DIAG_BY_FAMILY:
+        # Without such a connection, the answer is about what listens at that port here. Of a closed
+        # socket, the user is 0.
+        if sort == _SOCK_DIAG_BY_FAMILY and answer[_STATE_AT] == _ESTABLISHED:
             uid: int = struct.unpack_from("=I", answer, _USER_AT)[0]
             return uid
     return None
