@@ -9,14 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import delete, event, select
 
 from daskscope_service.accounts import audit
 from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import computation, finding, mute, notice
+from daskscope_service.db.scope import Scope
 from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import due_notices
+from daskscope_service.queries.mutes import mutes_on
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from tests.patience import wait_until
 from tests.service.beats import make_beat, make_cluster, make_status, make_tiny_tasks, post
@@ -207,6 +209,38 @@ def test_a_mute_of_a_job_covers_all_its_runs_and_nothing_else(place: Place) -> N
         if one.workspace == place.workspace and one.action == "finding unmuted"
     ]
     assert actions == [f"{RULE} of job {job}"]
+
+
+def test_only_a_mute_of_a_job_needs_the_job_of_a_computation_and_reads_it_by_its_key(
+    place: Place,
+) -> None:
+    if place.service.engine.dialect.name != "sqlite":
+        pytest.skip("PostgreSQL plans by what a table holds")
+    job = place.job_of("tiny")
+    asked: list[tuple[str, Any]] = []
+
+    def muted() -> list[str]:
+        asked.clear()
+        with place.service.engine.connect() as connection:
+            scope = Scope(connection, place.workspace, time.time(), 60.0)
+
+            @event.listens_for(connection, "before_cursor_execute")
+            def note(_c: Any, _cursor: Any, sql: str, values: Any, *_: Any) -> None:
+                if "FROM computation" in sql:
+                    asked.append((sql, values))
+
+            return [*mutes_on(scope, place.cluster, "tiny")]
+
+    assert (muted(), asked) == ([], [])
+    place.mute(cluster=None, computation=None, job=job)
+    assert muted() == [RULE]
+    [(sql, values)] = asked
+    with place.service.engine.connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()
+    assert [step[3] for step in plan if "computation" in step[3]] == [
+        "SEARCH computation USING INDEX sqlite_autoindex_computation_1 "
+        "(workspace=? AND cluster=? AND id=?)"
+    ]
 
 
 def test_the_page_asks_why_and_for_how_long(place: Place) -> None:

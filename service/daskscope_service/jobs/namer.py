@@ -40,7 +40,8 @@ from daskscope_service.insight.jobs.summary import Changed, summed_up
 from daskscope_service.jobs.repeats import Repeats
 from daskscope_service.jobs.traits import Known, traits_of
 from daskscope_service.periodic import Lease, in_each, together_or_alone
-from daskscope_service.queries.causes import among, costliest_cause_of_runs
+from daskscope_service.queries.among import among
+from daskscope_service.queries.causes import costliest_cause_of_runs
 from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
 
 logger = logging.getLogger(__name__)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Select, String, and_, column, func, values
+from sqlalchemy import Column, ColumnElement, Select, and_, func
 
 from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, finding
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.queries.among import among
 from daskscope_service.queries.mutes import not_muted
 
 #: The columns of a cause that lists show.
@@ -40,18 +41,6 @@ def causes_of(scope: Scope, subjects: Collection[Subject]) -> dict[Subject, Item
         (row[0], row[1]): dict(zip(NAMED, row[2:], strict=True))
         for row in scope.connection.execute(query)
     }
-
-
-def among(
-    query: Select[Any], key: tuple[Column[Any], Column[Any]], pairs: Iterable[tuple[str, str]]
-) -> Select[Any]:
-    """Return ``query`` for the rows whose ``key`` is one of ``pairs``, each looked up in an index.
-
-    With IN, SQLite would read the whole table.
-    """
-    columns = (column("first", String), column("second", String))
-    wanted = values(*columns).data(list(pairs) or [("", "")]).cte("wanted")
-    return query.join(wanted, and_(key[0] == wanted.c.first, key[1] == wanted.c.second))
 
 
 def with_finding(query: Select[Any], rule: str) -> Select[Any]:

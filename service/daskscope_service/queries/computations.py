@@ -27,7 +27,8 @@ from daskscope_service.insight.verdict import (
 )
 from daskscope_service.insight.views import ComputationDetail, ComputationView
 from daskscope_service.insight.wording import file_name
-from daskscope_service.queries.causes import Subject, among, causes_of, with_finding
+from daskscope_service.queries.among import among
+from daskscope_service.queries.causes import Subject, causes_of, with_finding
 from daskscope_service.queries.computation_filter import ALL, ComputationFilter, page_of
 from daskscope_service.queries.statements import cut, statements_at
 from daskscope_service.web.fields import Missing

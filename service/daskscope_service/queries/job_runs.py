@@ -20,7 +20,7 @@ from daskscope_service.insight.verdict import (
     computation_status,
 )
 from daskscope_service.insight.views import JobRun
-from daskscope_service.queries.causes import among
+from daskscope_service.queries.among import among
 
 #: The most runs, the newest, by which a job is summarised and that its page shows.
 MOST_RUNS = 200

@@ -21,7 +21,7 @@ from daskscope_service.insight.jobs.sizing import Sizing, sizing_of
 from daskscope_service.insight.jobs.summary import Summary, has_passed, summed_up
 from daskscope_service.insight.views import JobDetail, JobRun, JobView
 from daskscope_service.insight.wording import estimate
-from daskscope_service.queries.causes import among
+from daskscope_service.queries.among import among
 from daskscope_service.queries.computations import Heading, headings_by_key
 from daskscope_service.queries.job_runs import newest_runs
 from daskscope_service.queries.thresholds import thresholds_of

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, exists, or_, tuple_
+from sqlalchemy import ColumnElement, and_, exists, or_
 
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import computation, finding, mute
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.findings.finding import Muted
 from daskscope_service.insight.views import MuteInForce
+from daskscope_service.queries.among import among
 
 #: The fields of a mute that its findings show, and the columns that they are read from.
 _SHOWN = ("id", "reason", "at", "by", "until_at")
@@ -36,9 +37,11 @@ def list_mutes(scope: Scope) -> list[MuteInForce]:
 def mutes_on(scope: Scope, cluster: str, run: str = "") -> dict[str, Muted]:
     """Return by rule the mutes in force on a computation, or on a cluster itself."""
     of_it = and_(mute.c.cluster == cluster, mute.c.computation.in_({"", run}))
-    if run and (job := _jobs(scope, {(cluster, run)}).get((cluster, run))):
-        of_it = or_(of_it, mute.c.job == job)
-    return {row["rule"]: Muted(**_shown(row)) for row in _in_force(scope, of_it)}
+    rows = _in_force(scope, or_(of_it, mute.c.job != "") if run else of_it)
+    jobs = {""}
+    if any(row["job"] for row in rows):
+        jobs |= {*_jobs(scope, {(cluster, run)}).values()}
+    return {row["rule"]: Muted(**_shown(row)) for row in rows if row["job"] in jobs}
 
 
 def mutes_of(scope: Scope, findings: Sequence[Item]) -> list[Item | None]:
@@ -94,10 +97,10 @@ def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnEle
 
 def _jobs(scope: Scope, runs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the job of each of these computations (cluster, id) that has one."""
-    columns = (computation.c.cluster, computation.c.id)
-    query = scope.select(computation, *columns, computation.c.job)
-    query = query.where(tuple_(*columns).in_(runs), computation.c.job.is_not(None))
-    return {(row[0], row[1]): row[2] for row in scope.connection.execute(query)}
+    key = (computation.c.cluster, computation.c.id)
+    # Not with "job IS NOT NULL": SQLite would read all computations that have a job.
+    query = among(scope.select(computation, *key, computation.c.job), key, runs)
+    return {(row[0], row[1]): row[2] for row in scope.connection.execute(query) if row[2]}
 
 
 def _in_force(scope: Scope, *conditions: ColumnElement[bool]) -> list[Item]:

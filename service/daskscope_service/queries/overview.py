@@ -34,7 +34,7 @@ from daskscope_service.insight.attention import (
 )
 from daskscope_service.insight.findings.failures import KILLED_WORKER
 from daskscope_service.insight.views import ClusterInQuestion, JudgedCluster
-from daskscope_service.queries.causes import among
+from daskscope_service.queries.among import among
 from daskscope_service.queries.cluster_filter import is_silent
 from daskscope_service.queries.clusters import judged
 
