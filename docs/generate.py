@@ -467,7 +467,8 @@ runs. `daskscope findings rebuild` has them made anew.
 - A rule whose signal was not measured finds nothing. `not_measured` of an answer says what it
   lacked: most often the time series, because OTLP is off, or because other computations ran at the
   same time.
-- Where nothing stands out, the page says how much of the time the threads computed.
+- Where nothing stands out, the page says how much of the time the threads computed. It adds whether
+  the workers' machines were so busy that this may hide a cause.
 
 The rules follow in the order in which causes are named.
 

@@ -734,6 +734,11 @@ def test_where_nothing_stands_out_it_says_how_much_the_threads_computed() -> Non
     assert judge(slow).nothing == (
         "No known cause stands out; its threads computed 20\N{NO-BREAK SPACE}% of the time."
     )
+    busy = evidence(run={"host_load": 8.25})
+    assert judge(busy).nothing == (
+        "Nothing stands out: its threads computed 91\N{NO-BREAK SPACE}% of the time. A worker's "
+        "machine had a load of 8.2 for each core, which may hide a cause."
+    )
     assert judge(evidence(meanwhile={"alone": False})).nothing is None
     assert judge(TINY).nothing is None
 

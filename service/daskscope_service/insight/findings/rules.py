@@ -220,6 +220,13 @@ def _nothing(evidence: Evidence) -> str | None:
     if not evidence.meanwhile.alone or run.duration < evidence.thresholds["performance.seconds"]:
         return None
     computed = f"its threads computed {percent(share)} of the time"
-    if share >= evidence.thresholds["nothing.computed"]:
-        return f"Nothing stands out: {computed}."
-    return f"No known cause stands out; {computed}."
+    is_little = share < evidence.thresholds["nothing.computed"]
+    nothing = "No known cause stands out; " if is_little else "Nothing stands out: "
+    load = run.host_load
+    if load is None or load <= evidence.thresholds["blocked-loop.host-load"]:
+        return f"{nothing}{computed}."
+    # Several rules tell a cause by how long tasks were on a CPU, and here they waited for one.
+    return (
+        f"{nothing}{computed}. A worker's machine had a load of {load:.1f} for each core, which "
+        "may hide a cause."
+    )
