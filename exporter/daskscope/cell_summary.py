@@ -23,6 +23,7 @@ from daskscope.containment import Contained
 from daskscope.durations import say_seconds, seconds_together
 from daskscope.errors import DaskscopeError
 from daskscope.latest_computations import SentComputation, latest_computations
+from daskscope.observe.tasks.of_clients import MAX_ROWS
 from daskscope.one_line import one_line
 from daskscope.service_client import ServiceClient, service_client
 from daskscope.task_context import method_of_class
@@ -35,24 +36,32 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 LONG = 1.0
 #: Lower costs are not shown as a number.
 LEAST_COST = 0.01
+#: Computations that are known to have had their line; beyond it the oldest are forgotten.
+MAX_SHOWN = 2_000
 #: Characters of a finding's sentence in the line.
 MAX_SENTENCE = 160
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A registered client: whether it has sent a graph since the last cell, and what was shown."""
+    """A registered client: whether it has sent a graph since the last cell, and what was shown.
+
+    ``run_on`` are the ids of computations that a line has shown as unfinished.
+    """
 
     settings: Settings
     url: str | None
     sent: bool = False
-    shown: set[str] = field(default_factory=set)
+    shown: dict[str, None] = field(default_factory=dict)
+    run_on: set[str] = field(default_factory=set)
 
 
 #: The registered clients of this process.
 _clients: weakref.WeakKeyDictionary[Client, _Watched] = weakref.WeakKeyDictionary()
 #: The shells that call us after each cell.
 _shells: weakref.WeakSet[Any] = weakref.WeakSet()
+#: Lines that are completed at the same time; further ones stay as they are.
+_completing = threading.BoundedSemaphore(4)
 
 
 def summarize_cells(
@@ -60,32 +69,40 @@ def summarize_cells(
 ) -> None:
     """Print a line after each cell in which ``client`` computes, if this is an IPython shell.
 
-    ``url`` is the address of the cluster's page. Errors are counted in ``drops``.
+    ``url`` is the address of the cluster's page. The last call for a client applies: its
+    ``settings`` may turn the lines off. Errors are counted in ``drops``.
     """
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell = None if get_ipython is None else get_ipython()
-    if shell is None:
+    if not settings.notebook_summary or shell is None:
+        _clients.pop(client, None)
         return
-    if client in _clients:
-        _clients[client].url = url
-        return
-    watched = _clients[client] = _Watched(settings, url)
-    _note_graphs(client, watched)
+    watched = _Watched(settings, url)
+    # From now on the scheduler stores what it sends of this client. An older one cannot: then this
+    # fails, and there are no lines.
+    before = client.sync(latest_computations, client, callback_timeout=PATIENCE)
+    watched.shown = dict.fromkeys(one["id"] for one in before)
+    if client not in _clients:
+        _note_graphs(client)
+    _clients[client] = watched
     if shell not in _shells:
         _shells.add(shell)
-        contained = Contained(drops).around(_after_cell, otherwise=None)
+        contained = Contained(drops)
         # IPython passes the cell's result to a function that has a parameter for it.
-        shell.events.register("post_run_cell", lambda result: contained())
+        shell.events.register("post_run_cell", lambda result: _after_cell(contained))
 
 
-def _note_graphs(client: Client, watched: _Watched) -> None:
+def _note_graphs(client: Client) -> None:
     # All ways to submit call this method.
     before = vars(client).get("_graph_to_futures")
     of_client = weakref.ref(client)
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
-        watched.sent = True
-        submit = before or method_of_class(of_client(), "_graph_to_futures")
+        this = of_client()
+        watched = None if this is None else _clients.get(this)
+        if watched is not None:
+            watched.sent = True
+        submit = before or method_of_class(this, "_graph_to_futures")
         return submit(*args, **kwargs)
 
     # Whether the context is sent: see daskscope.task_context.
@@ -95,20 +112,34 @@ def _note_graphs(client: Client, watched: _Watched) -> None:
     setattr(client, "_graph_to_futures", _graph_to_futures)  # noqa: B010
 
 
-def _after_cell() -> None:
-    for client, watched in list(_clients.items()):
-        if not watched.sent:
-            continue
+def _after_cell(contained: Contained) -> None:
+    due = [(client, one) for client, one in _clients.items() if one.sent or one.run_on]
+    for _, watched in due:
         watched.sent = False
-        if client.status != "running":
-            continue
-        found: list[SentComputation] = client.sync(
-            latest_computations, client, callback_timeout=PATIENCE
-        )
-        new = [one for one in found if one["id"] not in watched.shown]
-        watched.shown = {one["id"] for one in found}
-        if new:
-            _show(Summary(new, watched.url), watched.settings)
+    for client, watched in due:
+        with contained:
+            if client.status == "running":
+                _summarize(client, watched)
+
+
+def _summarize(client: Client, watched: _Watched) -> None:
+    found: list[SentComputation] = client.sync(
+        latest_computations, client, callback_timeout=PATIENCE
+    )
+    ended = {one["id"] for one in found if one["ended_at"] is not None}
+    rows = [
+        one
+        for one in found
+        if one["id"] not in watched.shown or one["id"] in watched.run_on & ended
+    ]
+    if not rows:
+        return
+    ids = dict.fromkeys(one["id"] for one in rows)
+    watched.run_on = (watched.run_on | ids.keys()) - ended
+    watched.shown |= ids
+    for _ in range(len(watched.shown) - MAX_SHOWN):
+        del watched.shown[next(iter(watched.shown))]
+    _show(Summary(rows, watched.url), watched.settings)
 
 
 def _show(summary: Summary, settings: Settings) -> None:
@@ -117,6 +148,8 @@ def _show(summary: Summary, settings: Settings) -> None:
     shown: Any = display(summary, display_id=True)  # type: ignore[no-untyped-call]
     # A terminal would print a changed line once more.
     if summary.url is None or not hasattr(sys.modules["IPython"].get_ipython(), "kernel"):
+        return
+    if settings.token is None or not _completing.acquire(blocking=False):
         return
     # A daemon: a program that ends does not wait for the service.
     threading.Thread(
@@ -129,16 +162,19 @@ def _show(summary: Summary, settings: Settings) -> None:
 
 def _complete(summary: Summary, settings: Settings, shown: Any) -> None:
     """Add what the service knows of the longest computation, once it does."""
-    with service_client(settings) as service:
-        for pause in PAUSES:
-            time.sleep(pause)
-            try:
-                if summary.complete(service):
-                    break
-            except DaskscopeError:
-                continue  # it is not there yet, or the service is not: the line says enough
-    if summary.sentence or summary.cost:
-        shown.update(summary)
+    try:
+        with service_client(settings) as service:
+            for pause in PAUSES:
+                time.sleep(pause)
+                try:
+                    if summary.complete(service):
+                        break
+                except DaskscopeError:
+                    continue  # it is not there yet, or the service is not: the line says enough
+        if summary.sentence or summary.cost:
+            shown.update(summary)
+    finally:
+        _completing.release()
 
 
 class Summary:
@@ -162,10 +198,14 @@ class Summary:
             self.cost = f"{amount} {one_line(str(currency))}"
         answer = service.answer("GET", f"findings/{quote(self._longest['id'], safe='')}")
         findings = answer.get("findings")
-        if isinstance(findings, list) and findings and isinstance(findings[0], dict):
-            sentence = one_line(str(findings[0].get("sentence") or ""))
-            cut = sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[: MAX_SENTENCE - 1]}…"
-            self.sentence = cut
+        shown = (
+            one
+            for one in (findings if isinstance(findings, list) else ())
+            if isinstance(one, dict) and not (one.get("suppressed_by") or one.get("muted"))
+        )
+        sentence = one_line(str(next(shown, {}).get("sentence") or ""))
+        cut = sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[: MAX_SENTENCE - 1]}…"
+        self.sentence = cut
         return bool(self.sentence) or run.get("status") != "running"
 
     def __repr__(self) -> str:
@@ -183,17 +223,23 @@ class Summary:
 
     def _parts(self) -> list[str]:
         rows = self._computations
-        tasks, done, erred = (sum(one[name] for one in rows) for name in ("tasks", "done", "erred"))
+        tasks, done, erred, blamed, cancelled = (
+            sum(one[name] for one in rows)
+            for name in ("tasks", "done", "erred", "blamed", "cancelled")
+        )
         goes_on = any(one["ended_at"] is None for one in rows)
         seconds = seconds_together([(one["started_at"], _end(one)) for one in rows])
-        mark = "✗" if erred else "…" if goes_on else "✓"
+        mark = "✗" if erred or blamed or cancelled else "…" if goes_on else "✓"
         parts = [f"{mark} {say_seconds(seconds)}"]
+        # There may be more, which the scheduler did not store.
+        more = "+" if len(rows) >= MAX_ROWS else ""
         if len(rows) > 1:
-            parts.append(f"{len(rows)} computations")
-        many = f"{tasks:,} task{'' if tasks == 1 else 's'}"
+            parts.append(f"{len(rows)}{more} computations")
+        many = f"{tasks:,}{more} task{'' if tasks == 1 else 's'}"
         parts.append(f"{done:,} of {many} done so far" if goes_on else many)
-        if erred:
-            parts.append(f"{erred:,} failed")
+        parts += [f"{erred:,} failed"] if erred else []
+        parts += [f"{blamed:,} could not run"] if blamed else []
+        parts += [f"{cancelled:,} cancelled"] if cancelled else []
         parts += [self.cost] if self.cost else []
         whole = sum(sum(one["worker_seconds"].values()) for one in rows)
         if seconds >= LONG and whole and not goes_on:

@@ -23,12 +23,14 @@ class SentComputation(TypedDict):
     tasks: int
     done: int
     erred: int
+    blamed: int
+    cancelled: int
     worker_seconds: dict[str, float]
     now: float
 
 
 async def latest_computations(client: Client) -> list[SentComputation]:
-    """Ask the scheduler, which has the plugin, for the latest computations of ``client``."""
+    """Ask the scheduler which computations of ``client`` changed since the last call."""
     found: list[SentComputation] = await client._run_on_scheduler(
         latest_computations_here, client.id
     )
@@ -38,20 +40,25 @@ async def latest_computations(client: Client) -> list[SentComputation]:
 async def latest_computations_here(
     client: str, *, dask_scheduler: Scheduler
 ) -> list[SentComputation]:
-    """Return the latest computations of a client; runs on the scheduler."""
+    """Answer :func:`latest_computations`; runs on the scheduler."""
     plugin = dask_scheduler.plugins.get(NAME)
     if not isinstance(plugin, Plugin) or plugin.session is None:
         return []
+    session = plugin.session
+    with session.observer.idle.our_call():
+        rows = session.latest_computations(client)
     return [
         SentComputation(
             id=one.id,
             started_at=one.started_at,
-            ended_at=one.ended_at,
+            ended_at=one.ended_at if one.stopped_at is None else one.stopped_at,
             tasks=one.tasks,
             done=one.done,
             erred=one.erred,
+            blamed=one.blamed,
+            cancelled=one.cancelled,
             worker_seconds=one.worker_seconds,
             now=time(),
         )
-        for one in await plugin.session.latest_computations(client)
+        for one in rows
     ]

@@ -170,7 +170,7 @@ def register(
     # awaitable.
     registration: Registration = client.sync(_register, client, chosen, install, call)
     # While the cell of an asynchronous client ends, its event loop cannot wait for an answer.
-    if chosen.notebook_summary and isinstance(registration, Registration):
+    if isinstance(registration, Registration) and registration.cluster_id is not None:
         guarded(_errors, None, summarize_cells, client, chosen, registration.url, _errors)
     return registration
 

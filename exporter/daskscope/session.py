@@ -34,6 +34,7 @@ from daskscope.observe.cluster.users import Registrant
 from daskscope.observe.messages.logs import watch_logs
 from daskscope.observe.observer import Observer
 from daskscope.observe.snapshot import Observed, weight
+from daskscope.observe.tasks.of_clients import OfClients
 from daskscope.observe.workers.cpu import watch_processes
 from daskscope.observe.workers.profile import LEAVING_DEADLINE as PROFILE_DEADLINE
 from daskscope.observe.workers.sample_weights import Window
@@ -116,6 +117,7 @@ class ObservationSession:
             undo.callback(self.sender.keeper.close)
             self._privacy = Privacy(settings, self.observer.refusals, drops)
             self._recent = LatestRows()
+            self._of_clients = OfClients(self.observer.refusals.client_of)
             # Separate threads, because the service and the collector may each hang.
             self._report: Background[None] = Background(
                 "daskscope-report", self.sender.send, self.sender.close, drops
@@ -214,31 +216,7 @@ class ObservationSession:
             return await self._explain()
 
     async def _explain(self) -> Explanation:
-        observed = await self._extra_beat()
-        if observed is None:
-            return Explanation(problem="no snapshot of this cluster could be taken")
-        failures = {} if self._emitter is None else self._emitter.send_failures()
-        return await asyncio.to_thread(
-            explain,
-            self._settings,
-            self._recent.snapshot() or observed,
-            OwnNumbers(failures, self._waiting()),
-            self.observer.refusals,
-        )
-
-    async def latest_computations(self, client: str) -> list[protocol.Computation]:
-        """Return the latest computations of a ``client``, with what they have done until now."""
-        with self.observer.idle.our_call():
-            await self._extra_beat()
-        latest = self._recent.snapshot()
-        owner = self.observer.refusals.client_of
-        return [one for one in latest.computations if owner(one.id) == client] if latest else []
-
-    async def _extra_beat(self) -> Observed | None:
-        """Take a beat in steps, which is also sent like any other, so that no row is lost.
-
-        Return it once ``_recent`` has it; None if none could be taken.
-        """
+        # Take an extra beat, which is also sent like any other, so that no row is lost. In steps.
         while self._steps is not None:
             await asyncio.sleep(0)
         steps = self._steps = self.observer.snapshots.steps("beat")
@@ -248,9 +226,24 @@ class ObservationSession:
         if self.observer.snapshots.rows_wait():
             self._put(self.observer.snapshots.rest("beat"))
         observed = self._observed
-        if observed is not None:
-            await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
-        return observed
+        if observed is None:
+            return Explanation(problem="no snapshot of this cluster could be taken")
+        await until(lambda: self._recent.has(observed), EXPLAIN_DEADLINE)
+        failures = {} if self._emitter is None else self._emitter.send_failures()
+        return await asyncio.to_thread(
+            explain,
+            self._settings,
+            self._recent.snapshot() or observed,
+            OwnNumbers(failures, self._waiting()),
+            self.observer.refusals,
+        )
+
+    def latest_computations(self, client: str) -> list[protocol.Computation]:
+        """Return the computations of a ``client`` that changed since the last call for it.
+
+        The first call returns some of those before it.
+        """
+        return self._of_clients.take(client, self.observer.latest_computations())
 
     def tell_more_soon(self) -> None:
         """Send a part of the changes before the next beat, without blocking the loop."""
@@ -353,6 +346,7 @@ class ObservationSession:
 
     def _put(self, observed: Observed) -> None:
         self._observed = replace(observed, shutdowns=self.shutdowns.take())
+        self._of_clients.sent(observed.computations)
         self._clear.put(self._observed, weight(self._observed))
 
     def _end(self, phase: protocol.Phase) -> None:

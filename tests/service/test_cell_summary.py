@@ -14,7 +14,9 @@ from nbclient import NotebookClient
 
 from daskscope.cell_summary import Summary
 from daskscope.latest_computations import SentComputation
+from daskscope.observe.tasks.of_clients import MAX_ROWS, OfClients
 from tests.patience import stretched
+from tests.service.beats import make_computation
 from tests.service_process import ServiceProcess
 
 _REGISTER = """
@@ -37,6 +39,8 @@ def computation(**values: Any) -> SentComputation:
         tasks=8100,
         done=8100,
         erred=0,
+        blamed=0,
+        cancelled=0,
         worker_seconds={"busy": 62.0, "idle": 38.0},
         now=150.0,
     )
@@ -55,6 +59,14 @@ def computation(**values: Any) -> SentComputation:
         (
             [computation(erred=2, worker_seconds={})],
             "✗ 42.0 s · 8,100 tasks · 2 failed · http://s/c/computations/c1",
+        ),
+        (
+            [computation(done=300, cancelled=7800, worker_seconds={})],
+            "✗ 42.0 s · 8,100 tasks · 7,800 cancelled · http://s/c/computations/c1",
+        ),
+        (
+            [computation(done=0, blamed=8100, worker_seconds={})],
+            "✗ 42.0 s · 8,100 tasks · 8,100 could not run · http://s/c/computations/c1",
         ),
         (
             [computation(ended_at=None, done=300)],
@@ -84,13 +96,32 @@ def test_what_a_finding_says_cannot_break_the_page() -> None:
         def answer(self, _method: str, path: str) -> dict[str, Any]:
             if path.startswith("runs/"):
                 return {"cost": 0.031, "currency": "USD", "status": "finished"}
-            return {"findings": [{"sentence": "<script>alert(1)</script>\nand more"}]}
+            muted = {"sentence": "what nobody wants to read", "muted": {"by": "ada"}}
+            return {"findings": [muted, {"sentence": "<script>alert(1)</script>\nand more"}]}
 
     summary = Summary([computation()], "http://s/c")
     assert summary.complete(Service())  # type: ignore[arg-type]
     assert "0.03 USD" in repr(summary)
     assert "<script>" not in summary._repr_html_()
+    assert "nobody wants" not in repr(summary)
     assert "\n" not in repr(summary)
+
+
+def test_the_rows_of_a_client_are_stored_until_it_asks_and_bounded() -> None:
+    owners = {f"c{n}": "mine" for n in range(MAX_ROWS + 5)} | {"other": "theirs"}
+    stored = OfClients(owners.get)
+    stored.sent([make_computation("c0")])
+    # Nobody had asked before. What runs at this moment is of others, too.
+    now = [make_computation("c1"), make_computation("other"), make_computation("unknown")]
+    assert [row.id for row in stored.take("mine", now)] == ["c1"]
+    stored.sent([make_computation("c2", tasks=1), make_computation("other")])
+    stored.sent([make_computation("c2", tasks=2)])
+    assert [row.tasks for row in stored.take("mine", [])] == [2]
+    assert stored.take("mine", []) == []
+    stored.sent([make_computation(one) for one in owners])
+    rows = stored.take("mine", [])
+    assert [row.id for row in rows] == [f"c{n}" for n in range(5, MAX_ROWS + 5)]
+    assert f"{MAX_ROWS}+ computations" in repr(Summary([computation() for _ in rows], None))
 
 
 @pytest.mark.slow
@@ -107,13 +138,17 @@ def test_each_cell_that_computed_has_its_line(tmp_path: Path) -> None:
             register,
             "sum(client.gather(client.map(abs, range(20))))",
             "1 + 1",
+            "slow = client.map(lambda number: time.sleep(0.5), range(8))",
+            "results = client.gather(slow)",
             _FAILS,
             wait,
         ]
-        computed, plain, failed = _outputs(cells)[1:4]
+        computed, plain, begun, ended, failed = _outputs(cells)[1:6]
 
     assert re.match(r"✓ [\d.]+ m?s · 20 tasks · < 0.01 USD · .*http://.*/computations/", computed)
     assert plain == ""
+    assert re.match(r"… .* of 8 tasks done so far · ", begun), begun
+    assert re.match(r"✓ .* · 8 tasks · ", ended), ended
     assert re.match(r"✗ .* · 1 task · 1 failed · .*ZeroDivisionError.* · http", failed), failed
 
 

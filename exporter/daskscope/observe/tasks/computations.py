@@ -242,6 +242,11 @@ class Computations:
         """Return how many computations have begun and not ended."""
         return len(self._running)
 
+    def latest(self, most: int) -> list[Computation]:
+        """Return up to ``most`` computations that run or ended a moment ago, the newest last."""
+        found = [*self._settling, *self._running]
+        return [one for one in dict.fromkeys(found) if not one.dropped][-most:]
+
     def waiting(self) -> int:
         """Return how many computations have changed since they were sent."""
         return len(self._unsent)
