@@ -35,7 +35,8 @@ ANSWER_DEADLINE = 2.0
 
 class Asked(TypedDict):
     """A client's request to a scheduler. It has plain values by name, because the two may have
-    different versions of daskscope. ``settings`` come from :func:`daskscope.config.by_name`.
+    different versions of daskscope. ``settings`` come from :func:`daskscope.config.by_name`,
+    ``registrant`` has fields of :class:`Registrant`.
     """
 
     version: str
@@ -62,7 +63,11 @@ class Installed(TypedDict, total=False):
 
 def asked(settings: Settings, registrant: Registrant) -> Asked:
     """Return the request that a client sends to :func:`install`."""
-    return Asked(version=__version__, settings=by_name(settings), registrant=asdict(registrant))
+    described = asdict(registrant)
+    if not registrant.pipeline:
+        # Schedulers of before this field fail on what they do not know.
+        del described["pipeline"]
+    return Asked(version=__version__, settings=by_name(settings), registrant=described)
 
 
 async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
@@ -72,7 +77,10 @@ async def install(asked: Asked, dask_scheduler: Scheduler) -> Installed:
     """
     try:
         settings = of_client(asked["settings"], asked["version"])
-        return await _install(settings, Registrant(**asked["registrant"]), dask_scheduler)
+        # A newer client may say more of itself. Unlike a setting, that is no opt-out.
+        known = {field.name for field in fields(Registrant)} & asked["registrant"].keys()
+        registrant = Registrant(**{name: asked["registrant"][name] for name in known})
+        return await _install(settings, registrant, dask_scheduler)
     except ConfigurationError as error:
         return Installed(refused=str(error))
     except Exception as error:

@@ -13,7 +13,8 @@ import pytest
 from distributed import Client
 
 import daskscope
-from daskscope import admission, config, plugin
+from daskscope import admission, config, plugin, registration
+from daskscope.observe.cluster.users import Registrant
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import SchedulerProcess, scheduler_process
 from tests.exporter.recorder import Recorder
@@ -111,6 +112,27 @@ def test_a_setting_that_the_scheduler_does_not_know_is_refused_and_keeps_nobody_
             assert daskscope.register(client, endpoint=recorder.url, token=TOKEN).problem is None
         output = scheduler.stop()
     assert TOKEN not in output
+
+
+def test_what_a_newer_client_says_of_itself_keeps_it_from_nothing(
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newer(*asked: Any) -> admission.Asked:
+        request = admission.asked(*asked)
+        return {**request, "registrant": request["registrant"] | {"new": "here"}}
+
+    monkeypatch.setattr(registration, "asked", newer)
+    assert register().problem is None
+    assert recorder.beats
+
+
+def test_an_older_scheduler_gets_no_empty_field_that_it_does_not_know() -> None:
+    chosen = config.settings(token=TOKEN)
+    plain = admission.asked(chosen, Registrant("ada", "laptop"))["registrant"]
+    assert plain == {"user": "ada", "host": "laptop", "client": None, "program": ""}
+    nightly = {"airflow.dag.id": "nightly"}
+    scheduled = admission.asked(chosen, Registrant("ada", "laptop", pipeline=nightly))
+    assert scheduled["registrant"] == plain | {"pipeline": nightly}
 
 
 def test_a_plugin_that_cannot_start_says_why_and_keeps_nobody_out(
