@@ -506,8 +506,10 @@ KINDS = (
     SecretKind(
         "the token in the address of a channel of conda's",
         ("/t/",),
-        r"""(?x) (?P<keep> :// [\w.:-]{1,80} (?: /conda )? /t/ ) (?= [\w-]{0,60}? \d )
-        [\w-]{12,}+ (?= / )""",
+        # A forum of Discourse has words with hyphens there: /t/dask-workers-2-die-often/3344.
+        r"""(?x) (?P<keep> :// [\w.:-]{1,80} (?: /conda )? /t/ )
+        (?: (?: [a-z]{2}- )? [0-9a-f]{8} [0-9a-f-]{4,}+
+        | (?= [\w-]{0,60}? \d ) (?= [\w-]{0,60}? [A-Z_] ) [\w-]{12,}+ ) (?= / )""",
     ),
     SecretKind(
         "of .netrc",

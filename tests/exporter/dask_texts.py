@@ -430,4 +430,8 @@ INNOCENT_THIRD = (
     "2024-01-15T12:00:00Z INFO cache key users:17 missed",
     "UserWarning: Sending large graph of size 12.34 MiB.",
     "FutureWarning: The `token=` keyword is deprecated; use `key=` instead.",
+    # --- forums -----------------------------------------------------------------------------
+    "see https://discourse.pangeo.io/t/dask-workers-2-die-often/3344",
+    "# https://dask.discourse.group/t/1000-workers-and-10-gb/12/4",
+    "https://discuss.python.org/t/pep-703-making-the-gil-optional-3-12-updates/26503/2",
 )

@@ -14,7 +14,9 @@ from daskscope_service.insight.wording import duration, percent
 #: The prefixes of tasks that rechunk arrays, and of tasks that shuffle tables.
 _RECHUNKS = re.compile(r"rechunk")
 #: A word in the prefix of tasks that Dask has fused with others that use the data: ``rechunk-sum``.
-_ALSO_COMPUTES = re.compile(r"(?:^|[-_])(?!(?:rechunk|merge|split|transfer|barrier|p2p)(?:[-_]|$))")
+_ALSO_COMPUTES = re.compile(
+    r"(?:^|[-_])(?!(?:rechunk|merge|slice|split|transfer|barrier|p2p)(?:[-_]|$))"
+)
 _SHUFFLES = re.compile(r"shuffle|(^|[-_])p2p|repartition|disk-?join|partd|set-?index-?post")
 
 
