@@ -270,6 +270,15 @@ def test_the_sentence_has_the_numbers(cause: str, said: str) -> None:
     assert sentence(SICK[cause]) == said
 
 
+def test_cutting_chunks_apart_is_a_part_of_a_rechunk() -> None:
+    parts = (
+        group(prefix="rechunk-slice", seconds={"compute": 40.0}),
+        group(seconds={"compute": 30.0}),
+    )
+    rechunk = paced.changed(paced.SHUFFLE, "run", groups=parts)
+    assert "(rechunk-slice): 40.0 s" in sentence(rechunk)
+
+
 HEALTHY: dict[str, Evidence] = {
     "computing": evidence(),
     # The nearest healthy runs, by the numbers that were measured of them.
