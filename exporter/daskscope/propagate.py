@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import uuid
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 
 from distributed import Client
 from distributed.scheduler import Scheduler
@@ -21,32 +19,17 @@ _TEXTS = texts_of(task_context)
 NAME = "daskscope-task-context"
 
 
-#: A trace context as W3C writes it, and the most characters of what goes with it.
-_HEADER, _MOST_STATE = re.compile(r"00(?:-[0-9a-f]{32})(?:-[0-9a-f]{16})-[0-9a-f]{2}"), 512
-
-
-def send_context_with_graphs(client: Client, drops: MutableMapping[str, int]) -> None:
+def send_context_with_graphs(
+    client: Client, of_process: task_context.Headers, drops: MutableMapping[str, int]
+) -> None:
     """Send the context of OpenTelemetry's current span, if any, with what ``client`` submits.
 
-    Without a current span, it is the context in the environment variables ``TRACEPARENT`` and
-    ``TRACESTATE``, which a pipeline sets for its steps. A ``traceparent`` in the user's own
-    annotations has priority. It applies until the client closes. If the context cannot be read, the
-    graph is sent without it, and that is counted in ``drops``.
+    Without a current span, it is ``of_process``: annotations with the context of the pipeline that
+    started this process, {} without one. A ``traceparent`` in the user's own annotations has
+    priority. It applies until the client closes. If the context cannot be read, the graph is sent
+    without it, and that is counted in ``drops``.
     """
-    task_context.send_context_with_graphs(
-        client, trace.get_current_span, drops, context_in(os.environ)
-    )
-
-
-def context_in(variables: Mapping[str, str]) -> task_context.Headers:
-    """Return the annotations that carry the context in environment variables; {} without one."""
-    header, state = variables.get("TRACEPARENT", ""), variables.get("TRACESTATE")
-    if _HEADER.fullmatch(header) is None:
-        return {}
-    found = {task_context.CARRIED: header}
-    if state and len(state) <= _MOST_STATE:
-        found[task_context.CARRIED_STATE] = state
-    return found
+    task_context.send_context_with_graphs(client, trace.get_current_span, drops, of_process)
 
 
 def activate_in_tasks(

@@ -29,6 +29,7 @@ from daskscope.errors import ConfigurationError, NotOnScheduler
 from daskscope.installation import address_of, install_on_scheduler, not_seen
 from daskscope.observe.cluster import environment
 from daskscope.observe.cluster.users import Registrant
+from daskscope.observe.tasks.trace_context import carried_from
 from daskscope.pipeline import pipeline_of
 from daskscope.plugin import NAME, Plugin
 from daskscope.program_name import program_name
@@ -274,7 +275,8 @@ async def _register(
     heed_shutdowns(client, _errors)
     # Sent only if both this client's settings and the settings in force allow it.
     if chosen.traces_transmit and "traces_transmit" not in differing:
-        guarded(_errors, None, send_context_with_graphs, client, _errors)
+        of_process = guarded(_errors, {}, carried_from, os.environ)
+        guarded(_errors, None, send_context_with_graphs, client, of_process, _errors)
     if chosen.code_transmit and "code_transmit" not in differing:
         # The settings in force, if another client's, may want more lines than this client's.
         alike = "code_context_lines" not in differing

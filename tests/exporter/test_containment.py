@@ -140,7 +140,7 @@ def test_a_graph_is_sent_without_a_context_that_cannot_be_read_but_not_past_a_ti
     monkeypatch.setattr(trace, "get_current_span", raises)
     before = signal.signal(signal.SIGUSR1, handle)
     client, drops = Submits(), Counter[str]()
-    send_context_with_graphs(client, drops)  # type: ignore[arg-type]
+    send_context_with_graphs(client, {}, drops)  # type: ignore[arg-type]
     try:
         client._graph_to_futures()
     except TimeoutError:

@@ -194,10 +194,11 @@ def test_a_computation_belongs_to_the_traceparent_in_its_annotations(
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
 
 
+@pytest.mark.parametrize("header", [CALLER, f"01-{TRACE}-{PARENT}-01-later"])
 def test_a_computation_belongs_to_the_trace_of_the_pipeline_that_started_the_program(
-    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
-    monkeypatch.setenv("TRACEPARENT", CALLER)
+    monkeypatch.setenv("TRACEPARENT", header)
     monkeypatch.setenv("TRACESTATE", "vendor=1")
     register()
     da.ones(10, chunks=5).sum().compute()

@@ -86,6 +86,15 @@ def carried_by(annotations: Mapping[str, Any]) -> TraceContext | None:
     return parse(annotations.get(CARRIED), annotations.get(CARRIED_STATE))
 
 
+def carried_from(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that carry the context in environment variables; {} without one.
+
+    A pipeline sets ``TRACEPARENT`` and ``TRACESTATE`` for its steps.
+    """
+    context = parse(variables.get("TRACEPARENT"), variables.get("TRACESTATE", ""))
+    return to_carry(context) if context is not None else {}
+
+
 def to_carry(context: TraceContext) -> dict[str, str]:
     """Return the annotations that carry ``context`` in a message."""
     carried = {CARRIED: str(context)}
