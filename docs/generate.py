@@ -23,7 +23,7 @@ from typing import Any
 from flask import Flask
 from sqlalchemy import JSON, Column, Table
 
-from daskscope import defaults, names, protocol
+from daskscope import defaults, names, pipeline, protocol
 from daskscope.observe.errors.failures import MAX_TYPES
 from daskscope.observe.messages.events import MAX_TOPICS
 from daskscope.observe.naming import MAX_PREFIXES
@@ -41,7 +41,7 @@ from daskscope_service.web.parameters import LIST
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from tests.insight.workloads.kinds import KINDS, RECORDED  # noqa: E402
+from tests.insight.workloads.kinds import KINDS, RECORDED, UNRECORDED  # noqa: E402
 
 _ANSWERS = HERE.parent / "exporter" / "daskscope" / "api_rows.py"
 _STORED = HERE.parent / "service" / "daskscope_service" / "db" / "row_types.py"
@@ -104,6 +104,18 @@ service gets totals whatever the variable says, and a warning reports that.
 `OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION` has no effect: `otlp.histogram`
 chooses the buckets of `dask.task.duration`. With OTLP off (`otlp.enabled: false`, or
 `OTEL_SDK_DISABLED=true`) daskscope starts no traces; traces of your own continue in the tasks.
+
+## Pipelines
+
+From these variables in the environment of the program that registers, or of a preloaded scheduler,
+daskscope reads which task of an orchestrator or of CI it is. The cluster's page shows them, and the
+task names the [job](jobs.md#what-makes-runs-one-job). Of `PREFECT__FLOW_ENTRYPOINT` only the name
+of the function is sent.
+
+{pipelines}
+
+From `TRACEPARENT` and `TRACESTATE` in the environment of a client, daskscope reads which trace its
+computations belong to, unless `traces.transmit` is `false`.
 
 ## The service
 
@@ -339,8 +351,18 @@ def configuration() -> str:
         source="exporter/daskscope/daskscope.yaml or service/daskscope_service/settings.py"
     ) + _CONFIGURATION.format(
         plugin=_table(("setting", "default", "variable", "meaning"), plugin),
+        pipelines=_table(("variable", "sent as", "read where"), _pipelines()),
         service=_table(("option", "variable", "default", "meaning"), service),
     )
+
+
+def _pipelines() -> Iterator[tuple[str, str, str]]:
+    """Yield the variables of orchestrators and CI, what they are sent as, and their condition."""
+    for name, its_variable in pipeline.NAMES.items():
+        yield f"`{its_variable}`", f"`{name}`", "it is set"
+    for sign, its_names in pipeline.OF_CI.items():
+        for name, its_variable in its_names.items():
+            yield f"`{its_variable}`", f"`{name}`", f"`{sign}` is set, too"
 
 
 def telemetry() -> str:
@@ -479,9 +501,13 @@ Real programs with one known cause each, and healthy ones that come near a rule'
 recorded with heartbeats every 2 and every 10 seconds, most of them on a busy machine. The tests
 replay these {runs} runs, of which {healthy} are healthy, and fail if the cause is not named first
 or a healthy run gets a finding. Rules without a recorded run are tested with made-up data alone.
-`./dev bench insight` runs the programs anew and prints the same.
+`./dev bench insight` runs the programs anew.
 
 {recorded}
+
+Not recorded are {unrecorded} runs of these programs, because the machine that recorded had fewer
+cores than programs that wanted one, and there these cannot be told from work that waits:
+{missing}.
 
 ## Thresholds
 
@@ -508,16 +534,17 @@ def findings() -> str:
     causes = Counter(KINDS[name].cause for name, _ in RECORDED)
     # tests/service/test_workloads.py fails unless each is named first in its runs, and in no other.
     found = (
-        (f"`{rule.name}`", *((str(runs), str(runs), "0") if runs else "–––"))
-        for rule in RULES
-        for runs in (causes[rule.name],)
+        (f"`{rule.name}`", str(causes[rule.name]) if causes[rule.name] else "–") for rule in RULES
     )
+    missing = ", ".join(f"`{name}` ({interval} s)" for name, interval in sorted(UNRECORDED))
     return _GENERATED.format(source="insight/findings") + _FINDINGS.format(
         shown=MOST_SHOWN,
         rules="\n".join(sections),
         runs=sum(causes.values()),
         healthy=causes[None],
-        recorded=_table(("rule", "recorded runs", "right", "wrong"), found),
+        recorded=_table(("rule", "recorded runs"), found),
+        unrecorded=len(UNRECORDED),
+        missing=missing,
         thresholds=_table(("threshold", "value", "where it is from"), rows),
     )
 

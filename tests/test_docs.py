@@ -33,6 +33,22 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
     assert [link for link in inside if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_repository_lead_to_a_heading(page: Path) -> None:
+    links = re.findall(
+        r"(?<!!)\[[^\]]*\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")
+    )
+    inside = [(page.parent / file if file else page, at) for file, at in links if "://" not in file]
+
+    assert [(file.name, at) for file, at in inside if at not in _anchors(file)] == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_long_modules_say_why_they_are_not_split() -> None:
     """CONTRIBUTING.md, house style 2: tables are exempt."""
     tables = {"protocol", "api_types", "names", "secret_patterns", "schema", "settings"}

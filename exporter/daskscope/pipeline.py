@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from daskscope.deployment import MAX_VALUE
 
 #: Names, and the environment variables with their values.
-_NAMES = {
+NAMES = {
     "airflow.dag.id": "AIRFLOW_CTX_DAG_ID",
     "airflow.task.id": "AIRFLOW_CTX_TASK_ID",
     "airflow.run.id": "AIRFLOW_CTX_DAG_RUN_ID",
@@ -24,7 +24,7 @@ _NAMES = {
     "slurm.array.task.id": "SLURM_ARRAY_TASK_ID",
 }
 #: These count only where the variable beside them is set: others set such names, too.
-_OF_CI = {
+OF_CI = {
     "GITHUB_ACTIONS": {
         "github.repository.name": "GITHUB_REPOSITORY",
         "github.workflow.name": "GITHUB_WORKFLOW",
@@ -44,8 +44,8 @@ _OF_CI = {
 
 def pipeline_of(variables: Mapping[str, str]) -> dict[str, str]:
     """Return which scheduled work a process with these environment variables belongs to."""
-    known = dict(_NAMES)
-    for sign, names in _OF_CI.items():
+    known = dict(NAMES)
+    for sign, names in OF_CI.items():
         if variables.get(sign):
             known |= names
     found = {name: variables.get(variable) for name, variable in known.items()}
