@@ -22,8 +22,10 @@ from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.ingest.heartbeat import BeatStore
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
+from daskscope_service.insight.findings.rules import Judgement
 from daskscope_service.jobs import namer
 from daskscope_service.queries import evidence
+from daskscope_service.retention.removal import remove_keys
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
 from daskscope_service.telemetry.embedded import EmbeddedSeries
@@ -206,6 +208,59 @@ def test_what_has_no_job_keeps_back_no_other(
     assert jobs["bad"] is None
     assert jobs["good"] is not None
     assert "no job can be found of computation bad of cluster" in caplog.text
+
+
+def job_of(place: Place) -> Any:
+    """Return the only job."""
+    with place.engine.connect() as connection:
+        return connection.execute(select(schema.job)).one()
+
+
+def test_a_job_whose_run_is_removed_while_it_is_summed_up_is_summed_up_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed, now = namer._values, time.time()
+    for n in range(3):
+        rows = make_tiny_tasks("c", now - 300, now - 283.6)
+        place.keep("mine", cluster=make_cluster(f"Scheduler-{n}"), status=BUSY, **rows)
+
+    def remove(cluster: str) -> None:
+        remove_keys(place.engine, schema.computation, [("mine", cluster, "c")])
+
+    def meanwhile(*arguments: Any) -> Any:
+        values = summed(*arguments)
+        remove("Scheduler-1")
+        return values
+
+    naming = namer.Namer(place.engine, 60.0)
+    naming.round()
+    assert job_of(place).runs == 3
+    remove("Scheduler-0")
+    with monkeypatch.context() as patch:
+        patch.setattr(namer, "_values", meanwhile)
+        naming.round()
+    assert job_of(place).runs == 2
+    naming.round()
+    assert job_of(place).runs == 1
+
+
+def test_a_job_is_summed_up_when_a_finding_has_gone_and_each_day_while_a_mute_may_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    place.keep("mine", status=BUSY, **make_tiny_tasks("one", now - 300, now - 283.6))
+    naming = namer.Namer(place.engine, 60.0)
+    naming.round()
+    place.evaluator.round()
+    naming.round()
+    assert job_of(place).saves_most["rule"] == "tiny-tasks"
+    monkeypatch.setattr(evaluator, "judge", lambda _: Judgement((), {}, None))
+    evaluator.mark_all(place.engine, "mine")
+    place.evaluator.round()
+    naming.round()
+    job = job_of(place)
+    assert (job.saves_most, job.cost) == (None, None)
+    assert job.due_at is not None
 
 
 def test_a_workspace_with_much_to_name_leaves_others_their_turn(

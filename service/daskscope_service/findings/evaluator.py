@@ -10,19 +10,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, exists, select, tuple_, update
 
-from daskscope_service.db.engine import writing
+from daskscope_service.db.engine import writing, writing_again
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import computation, price, threshold, workspace
+from daskscope_service.db.schema import computation, finding, price, threshold, workspace
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.findings.cluster_passes import ClusterPasses
 from daskscope_service.findings.stored_findings import as_rows, store_findings
 from daskscope_service.insight.findings.rules import judge
 from daskscope_service.periodic import Lease, SomeFailed, in_each, together_or_alone
 from daskscope_service.queries import evidence
+from daskscope_service.queries.among import among
 from daskscope_service.queries.job_runs import sum_up_jobs_of
 from daskscope_service.telemetry.store import SeriesStore
 
@@ -54,6 +56,15 @@ _ANEW = 0.0
 _MARKED_TOGETHER = 1000
 #: Beats after the end of a computation within which its last measurements arrive.
 _SETTLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The findings of a computation, when to judge it again (None: never), and if it has ended."""
+
+    findings: list[Item]
+    next_at: float | None
+    has_ended: bool
 
 
 class Evaluator:
@@ -164,27 +175,33 @@ class Evaluator:
             judged = [self._judged(scope, row) for row in rows]
         new: list[Item] = []
         with writing(self._engine) as connection:
-            for row, (found, next_at) in zip(rows, judged, strict=True):
-                new += store_findings(connection, name, row.cluster, row.id, found)
-                _judged_at(connection, name, row, next_at)
-            ended = [
-                (row.cluster, row.id)
-                for row, (found, next_at) in zip(rows, judged, strict=True)
-                if found and next_at != now + _RUNNING_SECONDS  # else it runs
-            ]
-            sum_up_jobs_of(connection, name, ended, now)
+            had = _with_findings(connection, name, rows)
+            for row, one in zip(rows, judged, strict=True):
+                new += store_findings(connection, name, row.cluster, row.id, one.findings)
+                _judged_at(connection, name, row, one.next_at)
         self._report(name, new)
+        changed = [
+            (row.cluster, row.id)
+            for row, one in zip(rows, judged, strict=True)
+            if one.has_ended and (one.findings or (row.cluster, row.id) in had)
+        ]
+        if changed:
+            # Not in the same transaction: the one that names jobs locks them before computations.
+            writing_again(
+                self._engine,
+                lambda connection: sum_up_jobs_of(connection, name, changed, time.time()),
+            )
 
-    def _judged(self, scope: Scope, row: Any) -> tuple[list[Item], float | None]:
-        """Return the findings of a computation, and when to judge it again: None for never."""
+    def _judged(self, scope: Scope, row: Any) -> _Judged:
         found = evidence.of_computation(scope, self._store, row.cluster, row.id)
         if found is None or found.run is None:
-            return [], None
+            return _Judged([], None, has_ended=True)
         run, of = found.run, found.cluster
         next_at: float | None = None
+        runs = of.status == "running" and run.status == "running"
         if of.status == "running":
             known_for = of.started_at + of.duration - run.ended_at
-            if run.status == "running":
+            if runs:
                 next_at = scope.now + _RUNNING_SECONDS
             elif known_for < _SETTLES * found.interval:
                 next_at = scope.now + found.interval
@@ -192,7 +209,8 @@ class Evaluator:
             computation.c.cluster == row.cluster, computation.c.id == row.id
         )
         user = scope.connection.execute(whose).scalar() or ""
-        return as_rows(judge(found), user, run.started_at, scope.now), next_at
+        findings = as_rows(judge(found), user, run.started_at, scope.now)
+        return _Judged(findings, next_at, has_ended=not runs)
 
     def _repriced(self) -> dict[str, float]:
         """Return when prices or thresholds last changed, by workspace, where findings are due."""
@@ -220,6 +238,13 @@ class Evaluator:
         until = time.monotonic() + _PAUSE * seconds
         while self._writer_is_busy() and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN)
+
+
+def _with_findings(connection: Connection, name: str, rows: Sequence[Any]) -> set[tuple[str, str]]:
+    """Return the keys of the computations of ``rows`` that have findings."""
+    key = (finding.c.cluster, finding.c.computation)
+    query = among(select_in(name, finding, *key), key, [(row.cluster, row.id) for row in rows])
+    return {(row[0], row[1]) for row in connection.execute(query)}
 
 
 def _judged_at(connection: Connection, name: str, row: Any, next_at: float | None) -> None:

@@ -16,16 +16,19 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Engine,
+    Float,
     Select,
     bindparam,
+    case,
     delete,
     exists,
+    literal,
     select,
     tuple_,
     update,
 )
 
-from daskscope_service.db.engine import writing
+from daskscope_service.db.engine import writing, writing_again
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import computation, job, workspace
@@ -42,7 +45,7 @@ from daskscope_service.jobs.traits import Known, traits_of
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.among import among
 from daskscope_service.queries.causes import costliest_cause_of_runs
-from daskscope_service.queries.job_runs import count_runs, first_run_at, newest_runs
+from daskscope_service.queries.job_runs import count_runs, first_run_at, lock_jobs, newest_runs
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +181,9 @@ class Namer:
             }
             for one in found
         ]
-        with writing(self._engine) as connection:
+
+        def write(connection: Connection) -> None:
+            lock_jobs(connection, name, touched)
             self._insert.run(connection, [new[id] for id in sorted(new)])
             connection.execute(
                 update(computation)
@@ -194,6 +199,8 @@ class Namer:
                 update(job).where(job.c.workspace == name, job.c.id.in_(touched)).values(due_at=now)
             )
             self._repeats.write(connection, name, groups)
+
+        writing_again(self._engine, write)
 
     def _look(self, one: Known, now: float) -> _Found:
         """Return which job a computation is a run of, and when to look again, if ever."""
@@ -235,18 +242,25 @@ class Namer:
     def _sum_up(self, name: str, ids: Sequence[str], now: float) -> None:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            values = {id: _values(scope, id) for id in ids}
-            query = scope.select(job, job.c.id, job.c.change).where(job.c.id.in_(ids))
-            before = {row["id"]: row["change"] for row in scope.items(query)}
-        with writing(self._engine) as connection:
+            query = scope.select(job, job.c.id, job.c.change, job.c.due_at).where(job.c.id.in_(ids))
+            before = {row["id"]: row for row in scope.items(query)}
+            values = {id: _values(scope, id) for id in sorted(before)}
+
+        def write(connection: Connection) -> None:
+            lock_jobs(connection, name, list(values))
             for id, new in values.items():
                 this = (job.c.workspace == name, job.c.id == id)
                 if new is None:
                     connection.execute(delete(job).where(*this))
                     continue
-                connection.execute(update(job).where(*this).values(new))
-                if _is_other(before.get(id), new["change"]):
-                    _judge_anew(connection, name, id, before.get(id), new, now)
+                # One that was marked meanwhile stays due.
+                same = job.c.due_at == before[id]["due_at"]
+                due_at = case((same, literal(new["due_at"], Float)), else_=job.c.due_at)
+                connection.execute(update(job).where(*this).values(new | {"due_at": due_at}))
+                if _is_other(before[id]["change"], new["change"]):
+                    _judge_anew(connection, name, id, before[id]["change"], new, now)
+
+        writing_again(self._engine, write)
 
 
 def _is_other(one: Item | None, other: Item | None) -> bool:
@@ -342,7 +356,7 @@ def _values(scope: Scope, id: str) -> Item | None:
         "saves_most": cause,
         "saves_most_seconds": None if cause is None else cause["seconds"],
         # Runs leave the month and mutes end, so what these cost must be summed up again.
-        "due_at": None if cost is None and cause is None else scope.now + _DAY,
+        "due_at": scope.now + _DAY if of_month else None,
     }
 
 

@@ -97,23 +97,33 @@ def first_run_at(scope: Scope, job: str) -> float | None:
 
 
 def sum_up_jobs_of(
-    connection: Connection, workspace: str, runs: Sequence[tuple[str, str]], now: float
+    connection: Connection, workspace: str, runs: Sequence[tuple[str, str]], due_at: float
 ) -> None:
     """Have the jobs of these runs summarised again: their findings are part of the summary."""
-    if not runs:
-        return
     key = (computation.c.cluster, computation.c.id)
-    ids = among(select_in(workspace, computation, computation.c.job), key, runs)
-    jobs = {id for id in connection.execute(ids).scalars() if id is not None}
-    sum_up_jobs(connection, workspace, jobs, now)
+    jobs = set()
+    for some in batched(runs, _UPDATED_TOGETHER):
+        ids = among(select_in(workspace, computation, computation.c.job), key, some)
+        jobs |= {id for id in connection.execute(ids).scalars() if id is not None}
+    sum_up_jobs(connection, workspace, jobs, due_at)
 
 
-def sum_up_jobs(connection: Connection, workspace: str, ids: Iterable[str], now: float) -> None:
-    """Have the jobs with these ids summarised again."""
-    # In one order, so that two transactions do not wait for each other.
+def sum_up_jobs(connection: Connection, workspace: str, ids: Iterable[str], due_at: float) -> None:
+    """Have the jobs with these ids summarised again.
+
+    ``due_at`` must be another time than they are due at: one that is summed up at this moment is
+    then summed up again.
+    """
     for some in batched(sorted(ids), _UPDATED_TOGETHER):
+        lock_jobs(connection, workspace, some)
         this = (job_table.c.workspace == workspace, job_table.c.id.in_(some))
-        connection.execute(update(job_table).where(*this).values(due_at=now))
+        connection.execute(update(job_table).where(*this).values(due_at=due_at))
+
+
+def lock_jobs(connection: Connection, workspace: str, ids: Sequence[str]) -> None:
+    """Lock these jobs until the transaction ends, in one order: no two wait for each other."""
+    these = select_in(workspace, job_table, job_table.c.id).where(job_table.c.id.in_(ids))
+    connection.execute(these.order_by(job_table.c.id).with_for_update()).all()
 
 
 def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,6 @@ from sqlalchemy import (
     exists,
     func,
     select,
-    update,
 )
 
 from daskscope_service.costs import usage_sums
@@ -27,15 +27,13 @@ from daskscope_service.db import schema, series_generation
 from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.engine import writing_again
 from daskscope_service.db.rows import select_in
+from daskscope_service.queries.job_runs import sum_up_jobs_of
 from daskscope_service.retention.throttle import Removed, Throttle
 
 #: Series that are read together: databases limit the number of parameters.
 _SERIES_AT_ONCE = 500
 
 _EVER = 2**62
-
-#: When a job of which runs were removed is to be summed up again: before all others.
-_RUNS_REMOVED = 0.0
 
 _POINTS = (schema.point, schema.recent_point)
 
@@ -174,7 +172,9 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         _delete(connection, _RUNS_OF, keys)
         notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, notices)
-        _sum_up_jobs(connection, keys)
+        for workspace, runs in _by_workspace(keys).items():
+            # Before all others; and at another time at each removal: see sum_up_jobs.
+            sum_up_jobs_of(connection, workspace, runs, -time.time())
     if table is schema.group_run:
         # They name users. The next run of a group adds up the rest.
         _delete(connection, _REPEAT_OF, [(workspace, name) for workspace, *_, name in keys])
@@ -198,22 +198,11 @@ def _delete_repeats(connection: Connection, keys: Sequence[Sequence[Any]]) -> No
         _delete(connection, _REPEAT_OF, [(workspace, name) for name in names])
 
 
-def _sum_up_jobs(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
-    """Mark the jobs of these computations to be summed up again."""
-    if not keys:
-        return
-    names = ("of_workspace", "of_cluster", "of_id")
-    same = (
-        schema.computation.c[column] == bindparam(name)
-        for column, name in zip(("workspace", "cluster", "id"), names, strict=True)
-    )
-    of_it = select(schema.computation.c.job).where(*same).scalar_subquery()
-    connection.execute(
-        update(schema.job)
-        .where(schema.job.c.workspace == bindparam("of_workspace"), schema.job.c.id == of_it)
-        .values(due_at=_RUNS_REMOVED),
-        [dict(zip(names, key, strict=True)) for key in keys],
-    )
+def _by_workspace(keys: Sequence[Sequence[Any]]) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for workspace, *key in keys:
+        found.setdefault(workspace, []).append((key[0], key[1]))
+    return found
 
 
 def _delete_empty_jobs(connection: Connection, workspaces: Iterable[str]) -> None:
@@ -221,7 +210,7 @@ def _delete_empty_jobs(connection: Connection, workspaces: Iterable[str]) -> Non
     job, run = schema.job, schema.computation
     has_runs = exists().where(run.c.workspace == job.c.workspace, run.c.job == job.c.id)
     for workspace in workspaces:
-        empty = (job.c.workspace == workspace, job.c.due_at == _RUNS_REMOVED, ~has_runs)
+        empty = (job.c.workspace == workspace, job.c.due_at < 0.0, ~has_runs)
         connection.execute(delete(job).where(*empty))
 
 
