@@ -57,7 +57,14 @@ def test_a_named_job_is_the_same_whoever_runs_it_and_from_wherever() -> None:
         ({"airflow.dag.id": "nightly", "airflow.task.id": "load"}, "nightly / load"),
         ({"dagster.job.name": "etl", "dagster.step.key": "clean"}, "etl / clean"),
         ({"prefect.flow.name": "nightly", "prefect.run.id": "7"}, "nightly"),
-        ({"github.workflow.name": "test", "github.job.name": "slow"}, "test / slow"),
+        (
+            {
+                "github.repository.name": "team/etl",
+                "github.workflow.name": "test",
+                "github.job.name": "slow",
+            },
+            "team/etl / test / slow",
+        ),
         ({"gitlab.project.name": "team/etl", "gitlab.job.name": "test"}, "team/etl / test"),
     ],
 )
@@ -69,6 +76,39 @@ def test_the_task_of_an_orchestrator_is_a_name(deployment: dict[str, str], name:
     assert found(run(deployment=deployment, user="bob")) != scheduled
     other = (Call("/home/ada/etl/other.py", "total = df.x.sum().compute()"),)
     assert found(run(deployment=deployment, calls=other)) != scheduled
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (Call("/env/lib/python3.12/site-packages/joblib/_dask.py", "client.submit(f)"),),
+        (Call("/tmp/ipykernel_311/11.py", "result.compute()"),),
+        (),
+    ],
+    ids=["of a library", "typed in", "none"],
+)
+def test_two_graphs_of_one_task_are_two_jobs_where_their_calls_say_too_little(
+    calls: tuple[Call, ...],
+) -> None:
+    task = {"airflow.dag.id": "nightly", "airflow.task.id": "load"}
+    one = run(deployment=task, calls=calls)
+    other = run(deployment=task, calls=calls, groups={"mean-1": "mean"}, edges=())
+    assert found(one).level == "name"
+    assert found(one) != found(other)
+    assert needs_groups(one)
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        {"airflow.task.id": "load"},
+        {"airflow.dag.id": "nightly"},
+        {"github.repository.name": "team/etl"},
+        {"gitlab.project.name": "team/etl"},
+    ],
+)
+def test_a_part_of_the_name_of_a_task_is_none(deployment: dict[str, str]) -> None:
+    assert found(run(deployment=deployment)) == found(run())
 
 
 def test_clients_that_did_not_register_are_one_wherever_they_are() -> None:

@@ -97,15 +97,17 @@ def identity_of(run: Traits) -> Identity | None:
         # One name may cover several computations, so the innermost call is part of the key.
         within = [statement for _, statement in calls[-1:]] or _shape(run)
         return Identity("name", name, _key("name", name, within))
-    if name := _scheduled(run):
-        # A cluster may run work of others, too, so all counts that would without the name.
-        return Identity("name", name, _key("scheduled", name, _user(run), calls or _shape(run)))
+    shape = _shape(run)
+    code: list[object] = []
     if calls and not all(is_of_library(call.file) for call in run.calls):
         typed_in = any(place == "" for place, _ in calls)
-        return Identity(
-            "code", "", _key("code", _user(run), calls, _shape(run) if typed_in else [])
-        )
-    if shape := _shape(run):
+        code = [calls, shape if typed_in else []]
+    if name := _scheduled(run):
+        # A cluster may run work of others, too, so all counts that would without the name.
+        return Identity("name", name, _key("scheduled", name, _user(run), code or shape))
+    if code:
+        return Identity("code", "", _key("code", _user(run), *code))
+    if shape:
         return Identity("shape", "", _key("shape", _user(run), shape))
     return None
 
@@ -126,11 +128,14 @@ _SCHEDULED = (
 
 
 def _scheduled(run: Traits) -> str:
-    """Return the name of the orchestrator's task that started the program, "" without one."""
+    """Return the name of the orchestrator's task that started the program, "" without one.
+
+    A part of a name is none: a repository has many jobs, and ids of tasks are unique within a DAG.
+    """
     found = run.deployment or {}
     for names in _SCHEDULED:
-        if parts := [found[name] for name in names if found.get(name)]:
-            return _WITHIN.join(parts)
+        if all(found.get(name) for name in names):
+            return _WITHIN.join(found[name] for name in names)
     return ""
 
 
