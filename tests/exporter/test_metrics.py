@@ -610,8 +610,9 @@ def test_an_export_that_is_due_waits_for_the_snapshot_that_is_about_to_come(
     register()
     assert cluster.scheduler is not None
     metrics = cluster.scheduler.plugins[NAME].session._emitter._parts.metrics
+    recorder.wait_for(lambda: recorder.times(names.WORKER_COUNT), "the one that is sent at once")
     # An export is always due, and each has to wait.
-    thread = threading.Thread(target=metrics._collect_regularly, args=(0.0, 60.0))
+    thread = threading.Thread(target=metrics._collect_regularly, args=(0.0, 60.0), daemon=True)
     thread.start()
     recorder.wait_for(lambda: len(recorder.times(names.WORKER_COUNT)) >= 8 or None, "exports")
     times = recorder.times(names.WORKER_COUNT)[:8]

@@ -229,6 +229,8 @@ def test_work_that_a_blocked_scheduler_has_not_read_keeps_the_cluster(
         scheduler.loop.add_callback(block)
         try:
             assert blocked.wait(PATIENCE)
+            # Real time, not a clock of the test's: the work must have reached the scheduler's
+            # socket by then, and what could say that it has is blocked.
             until = time.monotonic() + 5
             result = elsewhere.submit(wait_for_file, str(done), pure=False)
             wait_until(lambda: time.monotonic() > until, what="more than idle.timeout passes")

@@ -103,8 +103,8 @@ class Metrics:
         every = positive("OTEL_METRIC_EXPORT_INTERVAL", round(interval * 1000)) / 1000
         self._closing, self._newer = threading.Event(), threading.Event()
         # Snapshots come as often as they are exported, most often: one that is a little late is
-        # waited for, or it would never be exported.
-        late = min(every, interval) / 2
+        # waited for, or it would never be exported. Exports that come more often wait for none.
+        late = interval / 2 if every >= interval else 0.0
         self._thread = threading.Thread(
             target=self._collect_regularly,
             args=(every, late),
