@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from daskscope_service.insight.jobs.repeats import sentence
 from daskscope_service.insight.wording import money, short, size
 
 
@@ -39,3 +40,21 @@ def test_a_size_is_written_without_an_exponent(amount: float, text: str) -> None
 
 def test_many_threads_are_written_without_an_exponent() -> None:
     assert [short(value) for value in (3.94, 128.0, 1234.4)] == ["3.94", "128", "1,234"]
+
+
+NOW = 1_767_780_000.0  # 2026-01-07 10:00 UTC, a Wednesday
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("ago", "seconds", "text"),
+    [
+        (2 * HOUR, 1.0, "since 08:00 UTC, on the same inputs: 1 thread-second after"),
+        (2 * DAY, 89.0, "since Monday, on the same inputs: 89 thread-seconds after"),
+        (6 * DAY, 600.0, "since 1 January, on the same inputs: 10 thread-minutes after"),
+        (8 * DAY, 3_599.0, "since 30 December 2025, on the same inputs: 1.0 thread-hours after"),
+    ],
+)
+def test_repeated_work_is_said_with_its_time(ago: float, seconds: float, text: str) -> None:
+    work = {"title": "sum", "runs": 3, "people": 1, "clusters": 1, "cost_again": None}
+    assert text in sentence(work | {"first_at": NOW - ago, "seconds_again": seconds}, NOW)

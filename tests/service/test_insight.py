@@ -229,13 +229,16 @@ def test_what_ran_after_the_end_is_told_apart() -> None:
     row = COMPUTATION | {"status": "finished", "tasks": 4, "completed": 4, "states": {"memory": 4}}
     again = row | {"completed_later": 3, "seconds_later": 9.75}
     once = row | {"completed_later": 1, "seconds_later": 0.5}
+    not_measured = row | {"completed_later": 1, "seconds_later": None}
     sentences = [
-        computation_verdict(row, Verdict("running", ""), 5.0).sentence for row in (row, once, again)
+        computation_verdict(one, Verdict("running", ""), 5.0).sentence
+        for one in (row, once, again, not_measured)
     ]
     assert sentences == [
         "Finished: 4 tasks in 5.0 s.",
-        "Finished: 4 tasks in 5.0 s. After its end 1 task run followed, of 500 ms more.",
-        "Finished: 4 tasks in 5.0 s. After its end 3 task runs followed, of 9.8 s more.",
+        "Finished: 4 tasks in 5.0 s. After its end 1 task run followed, which took 500 ms.",
+        "Finished: 4 tasks in 5.0 s. After its end 3 task runs followed, which took 9.8 s.",
+        "Finished: 4 tasks in 5.0 s. After its end 1 task run followed.",
     ]
 
 

@@ -190,7 +190,7 @@ def test_the_page_of_a_computation_and_the_list_say_it(place: Place) -> None:
     assert "read-parquet and 1 step after it" in listed
     assert "A persist of getitem would have run it once; it takes 977 KiB" in listed
     assert place.session.get(f"{place.service.url}/repeats.csv", timeout=30).text.count("\n") == 2
-    assert place.page("/jobs").count("Work that ran again") == 1
+    assert place.page("/jobs").count("Repeated work") == 1
 
 
 def test_since_selects_by_the_newest_run(place: Place) -> None:

@@ -226,8 +226,9 @@ def computation_verdict(computation: Readable, cluster: Verdict, seconds: float)
         sentence += f" {plural(lost, 'result')} {were} gone {when}{again.get(status, '')}."
     later = computation["completed_later"]
     if later and status != "running":
-        took = duration(computation["seconds_later"] or 0.0)
-        sentence += f" After its end {plural(later, 'task run')} followed, of {took} more."
+        took = computation["seconds_later"]
+        how_long = "" if took is None else f", which took {duration(took)}"
+        sentence += f" After its end {plural(later, 'task run')} followed{how_long}."
     missing = results_missing(computation)
     if missing and cluster.status == "running":
         have = "has" if missing == 1 else "have"

@@ -187,9 +187,9 @@ def sentence(work: Mapping[str, Any], now: float) -> str:
 
 def _thread_time(seconds: float) -> str:
     if seconds < 90:
-        return f"{seconds:.0f} thread-seconds"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} thread-minutes"
+        return plural(round(seconds), "thread-second")
+    if round(seconds / 60) < 60:
+        return plural(round(seconds / 60), "thread-minute")
     return f"{hours(seconds).removesuffix(' h')} thread-hours"
 
 
@@ -200,4 +200,5 @@ def _since(at: float, now: float) -> str:
         return time.strftime("%H:%M UTC", moment)
     if now - at < 6 * _DAY:
         return time.strftime("%A", moment)
-    return f"{moment.tm_mday} {time.strftime('%B', moment)}"
+    year = "" if moment.tm_year == time.gmtime(now).tm_year else f" {moment.tm_year}"
+    return f"{moment.tm_mday} {time.strftime('%B', moment)}{year}"
