@@ -426,7 +426,7 @@ class Job(TypedDict):
     passed since the last ``change``. ``spread`` is how far these runs typically are from the usual
     duration, as a share of it. All three are None if no run has passed. ``cost`` is an estimate for
     all runs of the last 30 days, by prices of ``price_source``; None without prices. ``saves_most``
-    is the cause that cost these runs most threads' time; None if nothing stands out.
+    is the cause that cost these runs the most of their threads' time; None if nothing does.
     """
 
     id: str
