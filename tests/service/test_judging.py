@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -24,6 +25,7 @@ from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.insight.findings.rules import Judgement
 from daskscope_service.jobs import namer
+from daskscope_service.jobs.repeats import Repeats
 from daskscope_service.queries import evidence
 from daskscope_service.retention.removal import remove_keys
 from daskscope_service.service_metrics import ServiceMetrics
@@ -242,6 +244,31 @@ def test_a_job_whose_run_is_removed_while_it_is_summed_up_is_summed_up_again(
     assert job_of(place).runs == 2
     naming.round()
     assert job_of(place).runs == 1
+
+
+def test_no_group_is_noted_of_a_computation_that_is_removed_meanwhile(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, found = time.time(), Repeats.found
+    rows = make_tiny_tasks("one", now - 300, now - 283.6)
+    [group] = rows["task_groups"]
+    group = replace(group, tokenized=True, seconds={"compute": 10.0})
+    for id in ("one", "two"):
+        computations = [replace(one, id=id) for one in rows["computations"]]
+        groups = (replace(group, computation=id),)
+        made = make_cluster(f"Scheduler-{id}")
+        place.keep("mine", cluster=made, computations=tuple(computations), task_groups=groups)
+
+    def meanwhile(*arguments: Any) -> Any:
+        groups = found(*arguments)
+        remove_keys(place.engine, schema.computation, [("mine", "Scheduler-one", "one")])
+        return groups
+
+    monkeypatch.setattr(Repeats, "found", meanwhile)
+    namer.Namer(place.engine, 60.0).round()
+    with place.engine.connect() as connection:
+        noted = connection.execute(select(schema.group_run.c.computation)).scalars().all()
+    assert noted == ["two"]
 
 
 def test_a_job_is_summed_up_when_a_finding_has_gone_and_each_day_while_a_mute_may_end(

@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import Table
 
 import daskscope
 from daskscope_service.cli.main import cli
@@ -171,13 +172,30 @@ def test_what_is_not_known_to_be_equal_or_whole_does_not_count(
 def test_runs_with_another_number_of_tasks_or_from_before_a_month_do_not_count(
     place: Place,
 ) -> None:
-    run(place, READ, day=35)
-    run(place, READ, day=3, tasks=70, completed=70)
-    run(place, READ, day=2)
+    ids = [run(place, READ, day=35), run(place, READ, day=1.5, tasks=70, completed=70)]
+    ids.append(run(place, READ, day=2))
     assert repeats(place) == []
-    run(place, READ, day=1)
+    ids.append(run(place, READ, day=1))
     [work] = repeats(place)
     assert work["runs"] == 2
+    pages = [
+        place.page(f"/clusters/Scheduler-{place.workspace}-{n}/computations/{id}")
+        for n, id in enumerate(ids, start=1)
+    ]
+    assert [work["sentence"] in page for page in pages] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("table", [schema.computation, schema.group_run])
+def test_a_run_that_is_too_old_to_count_is_removed_without_the_repeats(
+    place: Place, table: Table
+) -> None:
+    old = run(place, READ, day=35, cluster="old")
+    run(place, READ, day=2)
+    run(place, READ, day=1)
+    [work] = repeats(place)
+    key = (place.workspace, f"Scheduler-{place.workspace}-old", old)
+    remove_keys(place.service.engine, table, [(*key, READ)[: len(table.primary_key)]])
+    assert repeats(place) == [work]
 
 
 def test_the_page_of_a_computation_and_the_list_say_it(place: Place) -> None:

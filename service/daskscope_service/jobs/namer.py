@@ -198,8 +198,8 @@ class Namer:
             connection.execute(
                 update(job).where(job.c.workspace == name, job.c.id.in_(touched)).values(due_at=now)
             )
-            self._repeats.write(connection, name, groups)
 
+        self._repeats.write(name, groups)  # first: else a computation would not be due any more
         writing_again(self._engine, write)
 
     def _look(self, one: Known, now: float) -> _Found:

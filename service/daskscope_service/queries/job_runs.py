@@ -97,7 +97,7 @@ def first_run_at(scope: Scope, job: str) -> float | None:
 
 
 def sum_up_jobs_of(
-    connection: Connection, workspace: str, runs: Sequence[tuple[str, str]], due_at: float
+    connection: Connection, workspace: str, runs: Iterable[tuple[str, str]], due_at: float
 ) -> None:
     """Have the jobs of these runs summarised again: their findings are part of the summary."""
     key = (computation.c.cluster, computation.c.id)

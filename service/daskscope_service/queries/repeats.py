@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlalchemy import and_
+
 from daskscope_service.db.schema import group_run, repeat
 from daskscope_service.db.scope import Page, Scope, Selection
 from daskscope_service.insight.jobs.repeats import joined
@@ -26,10 +28,32 @@ def list_repeats(scope: Scope, which: Selection) -> Page[RepeatView]:
 
 
 def repeated_in(scope: Scope, cluster: str, computation: str) -> RepeatView | None:
-    """Return the work of a computation that ran again and took the most; None without any."""
-    names = scope.select(group_run, group_run.c.name).where(
-        group_run.c.cluster == cluster, group_run.c.computation == computation
+    """Return the work of a computation that ran again and took the most; None without any.
+
+    Only what counts this computation, too: see ``insight.jobs.repeats.repeat_of``.
+    """
+    newest = group_run.alias("newest")
+    query = (
+        scope.select(repeat, *_COLUMNS)
+        .join(
+            group_run,
+            and_(group_run.c.workspace == repeat.c.workspace, group_run.c.name == repeat.c.name),
+        )
+        .join(
+            newest,
+            and_(
+                newest.c.workspace == repeat.c.workspace,
+                newest.c.cluster == repeat.c.last_cluster,
+                newest.c.computation == repeat.c.last_computation,
+                newest.c.name == repeat.c.name,
+            ),
+        )
+        .where(
+            group_run.c.cluster == cluster,
+            group_run.c.computation == computation,
+            group_run.c.at >= repeat.c.first_at,
+            group_run.c.tasks == newest.c.tasks,
+        )
     )
-    rows = scope.items(scope.select(repeat, *_COLUMNS).where(repeat.c.name.in_(names)))
-    found = joined(rows, scope.now)
+    found = joined(scope.items(query), scope.now)
     return found[0] if found else None

@@ -27,6 +27,7 @@ from daskscope_service.db import schema, series_generation
 from daskscope_service.db.data_ownership import failure_notice
 from daskscope_service.db.engine import writing_again
 from daskscope_service.db.rows import select_in
+from daskscope_service.queries.among import among
 from daskscope_service.queries.job_runs import sum_up_jobs_of
 from daskscope_service.retention.throttle import Removed, Throttle
 
@@ -42,7 +43,6 @@ _POINTS = (schema.point, schema.recent_point)
 _GROUPS_OF = [schema.task_group.c[name] for name in ("workspace", "cluster", "computation")]
 _FINDINGS_OF = [schema.finding.c[name] for name in ("workspace", "cluster", "computation")]
 _RUNS_OF = [schema.group_run.c[name] for name in ("workspace", "cluster", "computation")]
-_REPEAT_OF = list(schema.repeat.primary_key)
 _NOTICE_OF = list(schema.notice.primary_key)
 
 
@@ -165,19 +165,18 @@ def _delete_some(table: Table, chosen: Select[Any], most: int, connection: Conne
 
 
 def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[Any]]) -> None:
+    ran = []
+    if table in (schema.computation, schema.group_run):
+        ran = _groups_that_ran(connection, _by_workspace(keys))
     if table is schema.computation:
         _delete(connection, _GROUPS_OF, keys)
         _delete(connection, _FINDINGS_OF, keys)
-        _delete_repeats(connection, keys)
         _delete(connection, _RUNS_OF, keys)
         notices = [(workspace, failure_notice(*of)) for workspace, *of in keys]
         _delete(connection, _NOTICE_OF, notices)
         for workspace, runs in _by_workspace(keys).items():
             # Before all others; and at another time at each removal: see sum_up_jobs.
             sum_up_jobs_of(connection, workspace, runs, -time.time())
-    if table is schema.group_run:
-        # They name users. The next run of a group adds up the rest.
-        _delete(connection, _REPEAT_OF, [(workspace, name) for workspace, *_, name in keys])
     if table is schema.usage:
         days: dict[str, list[int]] = {}
         for workspace, day, _ in keys:
@@ -185,23 +184,47 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         for workspace, some in days.items():
             usage_sums.forget(connection, workspace, min(some), max(some))
     _delete(connection, list(table.primary_key), keys)
+    _delete_repeats(connection, ran)
     if table is schema.computation:
         _delete_empty_jobs(connection, {workspace for workspace, *_ in keys})
 
 
-def _delete_repeats(connection: Connection, keys: Sequence[Sequence[Any]]) -> None:
-    """Delete what the groups of these computations come to."""
+def _groups_that_ran(
+    connection: Connection, runs: Mapping[str, Iterable[tuple[str, str]]]
+) -> list[dict[str, Any]]:
+    """Return the groups of these computations, and when they ran."""
     ran = schema.group_run
-    for workspace, cluster, computation in keys:
-        of_it = (ran.c.cluster == cluster, ran.c.computation == computation)
-        names = connection.execute(select_in(workspace, ran, ran.c.name).where(*of_it)).scalars()
-        _delete(connection, _REPEAT_OF, [(workspace, name) for name in names])
+    key = (ran.c.cluster, ran.c.computation)
+    found = []
+    for workspace, some in runs.items():
+        query = among(select_in(workspace, ran, ran.c.name, ran.c.at), key, some)
+        found += [
+            {"of_workspace": workspace, "of_name": name, "ran_at": at}
+            for name, at in connection.execute(query)
+        ]
+    return found
 
 
-def _by_workspace(keys: Sequence[Sequence[Any]]) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
-    for workspace, *key in keys:
-        found.setdefault(workspace, []).append((key[0], key[1]))
+def _delete_repeats(connection: Connection, ran: Sequence[Mapping[str, Any]]) -> None:
+    """Delete what groups come to, unless the run that is removed was too old to count.
+
+    It names users. The next run of a group adds up the rest.
+    """
+    repeat = schema.repeat
+    if ran:
+        counts = and_(
+            repeat.c.workspace == bindparam("of_workspace"),
+            repeat.c.name == bindparam("of_name"),
+            repeat.c.first_at <= bindparam("ran_at"),
+        )
+        connection.execute(delete(repeat).where(counts), ran)
+
+
+def _by_workspace(keys: Sequence[Sequence[Any]]) -> dict[str, set[tuple[str, str]]]:
+    """Return the computations (cluster, id) of keys that begin with the workspace and theirs."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for workspace, cluster, id, *_ in keys:
+        found.setdefault(workspace, set()).add((cluster, id))
     return found
 
 
