@@ -83,7 +83,7 @@ class Service:
 @contextmanager
 def serving(data_dir: Path, database_url: str, **limits: int) -> Iterator[Service]:
     settings = Settings(data_dir=data_dir, database_url=database_url, **limits)  # type: ignore[arg-type]
-    if not database_url:
+    if not database_url and not any(data_dir.iterdir()):
         sqlite_template.copy_to(data_dir)
     app = create_app(settings)
     try:
@@ -156,6 +156,21 @@ def test_clusters_and_series_that_come_between_two_counts_count(
             connection.execute(schema.cluster.delete())
         service.quotas.count()
         assert beat_of_another() == 200
+
+
+def test_quotas_hold_at_once_after_a_restart(tmp_path: Path, new_database: NewDatabase) -> None:
+    database = new_database()
+    with serving(tmp_path, database) as service:
+        for number in range(3):
+            assert service.beat(make_beat(make_cluster(f"c{number}"))).status_code == 200
+        assert service.metrics("one", "two", "three")[0] == 200
+        token = service.token
+    with serving(tmp_path, database, quota_clusters=3, quota_series=3) as service:
+        service.token = token
+        assert service.beat(make_beat(make_cluster("another"))).status_code == 429
+        assert service.beat(make_beat(make_cluster("c0"), 2)).status_code == 200
+        _, told = service.metrics("one", "another")
+        assert told.partial_success.rejected_data_points == 1
 
 
 def test_who_has_used_up_their_room_is_told_to_come_again(

@@ -2,8 +2,8 @@
 
 A thread counts clusters and series every minute, and estimates bytes every ten. Then data beyond a
 quota is refused until there is room; accepted data stays. In between, clusters and series that may
-be new are added up; if they and the last count reach the quota, those of the workspace are counted
-anew. What is accepted after an estimate of
+be new are added up; if they and the last count reach the quota, or if there was no count since the
+service started, those of the workspace are counted anew. What is accepted after an estimate of
 bytes is added to it with its size as it arrived. That may be far more than it takes: most rows
 replace others. So once it is half of the room that was left, bytes are estimated anew.
 """
@@ -113,7 +113,8 @@ class Quotas:
             return True
         limit, _ = self._limits[kind]
         came = self._came[workspace, kind]
-        if not (limit and came) or self._use(workspace, kind) + came < limit:
+        counted = self._rounds > 0 or workspace in self._used[kind]
+        if not (limit and came) or (counted and self._use(workspace, kind) + came < limit):
             return False
         began = time.monotonic()
         if began < self._not_anew_before.get((workspace, kind), 0.0):
