@@ -70,8 +70,6 @@ def test_the_exporter_is_measured_beside_its_goals(
     assert "≤ 1.10" in rows["client CPU, daskscope, submitted"]
     assert "worker CPU, daskscope" in rows
     assert "µs" in rows["event-loop CPU, daskscope, per task"]
-    assert "≤ 0.20" in rows["event-loop CPU, of what spans cost"]
-    assert "≤ 0.24" in rows["process CPU, of what spans cost"]
     assert "≤ 2.00" in rows["register() to first data"]
     assert "≤ 30.00" in rows["memory, daskscope"]
     for scene in ("at work", "all at once"):

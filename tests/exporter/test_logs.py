@@ -436,8 +436,8 @@ def test_no_record_of_progress_follows_that_of_the_end(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
     register()
-    gate = Event("progress", client=client)
-    futures = client.map(_nap_or_wait, range(64), gate="progress")
+    first, last = (Event(name, client=client) for name in ("first", "last"))
+    futures = client.map(_wait_or_not, range(64), gates=["first", "last"])
 
     def progress() -> list[Any]:
         return recorder.log_records(names.LOG_COMPUTATION_PROGRESS.name)
@@ -446,9 +446,13 @@ def test_no_record_of_progress_follows_that_of_the_end(
         beats = len(recorder.beats)
         recorder.wait_for(lambda: len(recorder.beats) > beats + 8, "the next record to be due")
 
+    kind = names.LOG_COMPUTATION_STARTED.name
+    recorder.wait_for(lambda: recorder.log_records(kind), "the beginning")
+    some_beats()
+    first.set()
     recorder.wait_for(progress, "progress of what waits")
     some_beats()
-    gate.set()
+    last.set()
     wait(futures)
     kind = names.LOG_COMPUTATION_FINISHED.name
     recorder.wait_for(lambda: recorder.log_records(kind), "the end")
@@ -459,9 +463,9 @@ def test_no_record_of_progress_follows_that_of_the_end(
     assert not [r for r in progress() if r.body.string_value.startswith("Computation: 64 of")]
 
 
-def _nap_or_wait(number: int, gate: str) -> None:
-    if number == 0:
-        Event(gate).wait()
+def _wait_or_not(number: int, gates: list[str]) -> None:
+    if number < len(gates):
+        Event(gates[number]).wait()
 
 
 def _half_of(number: int) -> int:
