@@ -485,7 +485,9 @@ runs. `daskscope findings rebuild` has them made anew.
 - A member can mute a finding: *Mute…* beside it, or `POST /api/v1/mutes`, with a reason and an end
   within a year; of one computation, of a cluster and all computations on it, or of all runs of a
   job. Until then it is not sent, pages fold it and name the next cause, and it does not count among
-  the costs of causes. It is still listed, with `muted`. The audit log says who muted it.
+  the costs of causes. It is still listed, with `muted`. The audit log says who muted it. Where a
+  job is muted, findings of that rule in new runs are sent once it is known which job they are of:
+  that takes at most about a minute.
 - A rule whose signal was not measured finds nothing. `not_measured` of an answer says what it
   lacked: most often the time series, because OTLP is off, or because other computations ran at the
   same time.

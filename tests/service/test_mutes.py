@@ -16,14 +16,18 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.schema import computation, finding, mute, notice
 from daskscope_service.db.scope import Scope
 from daskscope_service.findings.evaluator import Evaluator
+from daskscope_service.findings.otlp_events import FindingEvents
 from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import due_notices
 from daskscope_service.queries.mutes import mutes_on
+from daskscope_service.service_metrics import ServiceMetrics
+from daskscope_service.settings import Settings
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from tests.patience import wait_until
 from tests.service.beats import make_beat, make_cluster, make_status, make_tiny_tasks, post
 from tests.service.pages import words
 from tests.service.people import browser_of, make_user
+from tests.service.test_finding_events import Receiver, serving
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.sqlite
@@ -209,6 +213,35 @@ def test_a_mute_of_a_job_covers_all_its_runs_and_nothing_else(place: Place) -> N
         if one.workspace == place.workspace and one.action == "finding unmuted"
     ]
     assert actions == [f"{RULE} of job {job}"]
+
+
+def test_while_a_run_waits_for_its_job_nobody_is_notified_of_what_may_be_muted(
+    place: Place,
+) -> None:
+    place.judge()
+    job = place.job_of("tiny")
+    place.mute(cluster=None, computation=None, job=job)
+    receiver = Receiver()
+
+    def run(**values: Any) -> None:
+        mine = computation.c.workspace == place.workspace
+        with writing(place.service.engine) as connection:
+            connection.execute(computation.update().where(mine).values(**values))
+
+    query = select(finding).where(finding.c.workspace == place.workspace, finding.c.rule == RULE)
+    with place.service.engine.connect() as connection:
+        found = [dict(row) for row in connection.execute(query).mappings()]
+    with serving(receiver) as url:
+        settings = Settings(otlp_endpoint=url)
+        events = FindingEvents(place.service.engine, settings, 60.0, ServiceMetrics())
+        for known in (job, None):
+            run(job=None, job_due_at=time.time() + 3600)
+            events.report(place.workspace, found)
+            assert (events.round(), place.told()) == (0, [])
+            run(job=known, job_due_at=None)
+            sent = 0 if known else 1
+            assert (events.round(), len(place.told())) == (sent, sent)
+    assert len(receiver.of(RULE)) == 1
 
 
 def test_only_a_mute_of_a_job_needs_the_job_of_a_computation_and_reads_it_by_its_key(

@@ -25,7 +25,7 @@ from daskscope.version import __version__
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Item, Scope
-from daskscope_service.queries.mutes import mutes_of
+from daskscope_service.queries.mutes import may_be_muted, mutes_of
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
 
@@ -50,7 +50,8 @@ _SEVERITIES = {
 class FindingEvents:
     """Sends the findings that :meth:`report` gets to the receiver that the settings name, if any.
 
-    Notices, effects of other findings and muted findings are no news.
+    Notices, effects of other findings and muted findings are no news. Those that may be muted wait
+    until that is known.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class FindingEvents:
         self._token = settings.otlp_token
         self._count = instruments.finding_events
         self._waiting: deque[ResourceLogs] = deque()
+        self._undecided: list[tuple[str, Item]] = []
         self._lock = threading.Lock()
         self._away = False
 
@@ -80,9 +82,13 @@ class FindingEvents:
             return
         with self._engine.connect() as connection:
             scope = Scope(connection, workspace, now, self._silent_after)
-            unmuted = [
-                one for one, mute in zip(news, mutes_of(scope, news), strict=True) if mute is None
-            ]
+            unmuted = []
+            muted = zip(news, mutes_of(scope, news), may_be_muted(scope, news), strict=True)
+            for one, mute, may_be in muted:
+                if may_be:
+                    self._decide_later(workspace, one)
+                elif mute is None:
+                    unmuted.append(one)
             ids = {one["cluster"] for one in unmuted}
             query = select_in(workspace, cluster, cluster.c.id, cluster.c.name, cluster.c.host)
             of = {row.id: row for row in connection.execute(query.where(cluster.c.id.in_(ids)))}
@@ -92,6 +98,10 @@ class FindingEvents:
 
     def round(self) -> int:
         """Send what waits; return how many events were sent. Raises nothing for a receiver."""
+        with self._lock:
+            undecided, self._undecided = self._undecided, []
+        for workspace, one in undecided:
+            self.report(workspace, [one])
         sent = 0
         while self._receiver and self._waiting:
             with self._lock:
@@ -110,6 +120,13 @@ class FindingEvents:
             self._count.labels("sent").inc(len(some))
             sent += len(some)
         return sent
+
+    def _decide_later(self, workspace: str, one: Item) -> None:
+        with self._lock:
+            if len(self._undecided) < _MOST_WAITING:
+                self._undecided.append((workspace, one))
+                return
+        self._count.labels("dropped").inc()
 
     def _wait(self, event: ResourceLogs) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 A mute covers one rule, and one computation, a cluster with all computations on it, or all runs of a
 job. Mutes are looked up whenever findings are read, so that they begin at once and end in time.
+While a run waits for its job, nobody is notified of its findings of a rule that is muted for a job.
 """
 
 from __future__ import annotations
@@ -62,8 +63,23 @@ def mutes_of(scope: Scope, findings: Sequence[Item]) -> list[Item | None]:
     ]
 
 
+def may_be_muted(scope: Scope, findings: Sequence[Item]) -> list[bool]:
+    """Return for each stored finding whether its computation may get a job that is muted."""
+    rules = {row["rule"] for row in _in_force(scope, mute.c.job != "")}
+    some = {(one["cluster"], one["computation"]) for one in findings if one["rule"] in rules}
+    waiting = set()
+    if some:
+        key = (computation.c.cluster, computation.c.id)
+        columns = (*key, computation.c.job, computation.c.job_due_at)
+        rows = scope.connection.execute(among(scope.select(computation, *columns), key, some))
+        waiting = {(row[0], row[1]) for row in rows if row[2] is None and row[3] is not None}
+    return [
+        one["rule"] in rules and (one["cluster"], one["computation"]) in waiting for one in findings
+    ]
+
+
 def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnElement[bool]]:
-    """Return the conditions that exclude muted findings from a query of findings.
+    """Return the conditions that exclude findings that are or may be muted from a query of them.
 
     Without mutes in force, there is no condition, so that the query needs only its index.
     """
@@ -86,7 +102,10 @@ def not_muted(connection: Any, workspace: str, now: float) -> Iterable[ColumnEle
         mute.c.workspace == finding.c.workspace,
         mute.c.rule == finding.c.rule,
         mute.c.job != "",
-        mute.c.job == computation.c.job,
+        or_(
+            mute.c.job == computation.c.job,
+            and_(computation.c.job.is_(None), computation.c.job_due_at.is_not(None)),
+        ),
         mute.c.until > now,
         computation.c.workspace == finding.c.workspace,
         computation.c.cluster == finding.c.cluster,
