@@ -30,6 +30,8 @@ from daskscope.task_context import method_of_class
 
 #: Seconds that a cell's end waits for the scheduler's answer. Without one, there is no line.
 PATIENCE = 2.0
+#: Seconds after which what a cell sent has left the client.
+ON_ITS_WAY = 0.05
 #: Seconds between questions to the service for what it found, which it knows a beat later.
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: Seconds from which the share of idle threads says something.
@@ -123,23 +125,23 @@ def _after_cell(contained: Contained) -> None:
 
 
 def _summarize(client: Client, watched: _Watched) -> None:
+    # Dask's client sends graphs on another connection than questions, every few milliseconds.
+    time.sleep(ON_ITS_WAY)
     found: list[SentComputation] = client.sync(
         latest_computations, client, callback_timeout=PATIENCE
     )
     ended = {one["id"] for one in found if one["ended_at"] is not None}
-    rows = [
-        one
-        for one in found
-        if one["id"] not in watched.shown or one["id"] in watched.run_on & ended
-    ]
-    if not rows:
-        return
-    ids = dict.fromkeys(one["id"] for one in rows)
+    new = [one for one in found if one["id"] not in watched.shown]
+    earlier = [one for one in found if one["id"] in watched.run_on & ended]
+    ids = dict.fromkeys(one["id"] for one in new)
     watched.run_on = (watched.run_on | ids.keys()) - ended
     watched.shown |= ids
     for _ in range(len(watched.shown) - MAX_SHOWN):
         del watched.shown[next(iter(watched.shown))]
-    _show(Summary(rows, watched.url), watched.settings)
+    if earlier:
+        _show(Summary(earlier, watched.url, of_earlier_cell=True), watched.settings)
+    if new:
+        _show(Summary(new, watched.url), watched.settings)
 
 
 def _show(summary: Summary, settings: Settings) -> None:
@@ -149,7 +151,7 @@ def _show(summary: Summary, settings: Settings) -> None:
     # A terminal would print a changed line once more.
     if summary.url is None or not hasattr(sys.modules["IPython"].get_ipython(), "kernel"):
         return
-    if settings.token is None or not _completing.acquire(blocking=False):
+    if summary.goes_on or settings.token is None or not _completing.acquire(blocking=False):
         return
     # A daemon: a program that ends does not wait for the service.
     threading.Thread(
@@ -178,10 +180,21 @@ def _complete(summary: Summary, settings: Settings, shown: Any) -> None:
 
 
 class Summary:
-    """The line of one cell's ``computations``; ``url`` is the address of their cluster's page."""
+    """The line of one cell's ``computations``; ``url`` is the address of their cluster's page.
 
-    def __init__(self, computations: Sequence[SentComputation], url: str | None) -> None:
+    With ``of_earlier_cell`` it says that they began in one. ``goes_on`` is whether one still runs.
+    """
+
+    def __init__(
+        self,
+        computations: Sequence[SentComputation],
+        url: str | None,
+        *,
+        of_earlier_cell: bool = False,
+    ) -> None:
         self._computations = computations
+        self._of_earlier_cell = of_earlier_cell
+        self.goes_on = any(one["ended_at"] is None for one in computations)
         self._longest = max(computations, key=_seconds)
         self.url = url
         if url is not None and len(computations) == 1:
@@ -227,22 +240,23 @@ class Summary:
             sum(one[name] for one in rows)
             for name in ("tasks", "done", "erred", "blamed", "cancelled")
         )
-        goes_on = any(one["ended_at"] is None for one in rows)
         seconds = seconds_together([(one["started_at"], _end(one)) for one in rows])
-        mark = "✗" if erred or blamed or cancelled else "…" if goes_on else "✓"
+        # The count of a computation that is being cancelled changes from moment to moment.
+        mark = "…" if self.goes_on else "✗" if erred or blamed or cancelled else "✓"
         parts = [f"{mark} {say_seconds(seconds)}"]
+        parts += ["began in an earlier cell"] if self._of_earlier_cell else []
         # There may be more, which the scheduler did not store.
         more = "+" if len(rows) >= MAX_ROWS else ""
         if len(rows) > 1:
             parts.append(f"{len(rows)}{more} computations")
         many = f"{tasks:,}{more} task{'' if tasks == 1 else 's'}"
-        parts.append(f"{done:,} of {many} done so far" if goes_on else many)
+        parts.append(f"{done:,} of {many} done so far" if self.goes_on else many)
         parts += [f"{erred:,} failed"] if erred else []
         parts += [f"{blamed:,} could not run"] if blamed else []
-        parts += [f"{cancelled:,} cancelled"] if cancelled else []
+        parts += [f"{cancelled:,} cancelled"] if cancelled and not self.goes_on else []
         parts += [self.cost] if self.cost else []
         whole = sum(sum(one["worker_seconds"].values()) for one in rows)
-        if seconds >= LONG and whole and not goes_on:
+        if seconds >= LONG and whole and not self.goes_on:
             idle = sum(one["worker_seconds"].get("idle", 0.0) for one in rows)
             parts.append(f"threads {idle / whole:.0%} idle")
         parts += [self.sentence] if self.sentence else []

@@ -9,6 +9,10 @@ from distributed.metrics import time
 from distributed.scheduler import Scheduler
 
 from daskscope.plugin import NAME, Plugin
+from daskscope.timer import until
+
+#: Seconds that the scheduler waits for graphs that are arriving.
+GRAPHS_PATIENCE = 1.0
 
 
 class SentComputation(TypedDict):
@@ -46,6 +50,10 @@ async def latest_computations_here(
         return []
     session = plugin.session
     with session.observer.idle.our_call():
+        # Graphs that are being read are no computations yet.
+        await until(
+            lambda: not getattr(dask_scheduler, "_active_graph_updates", 0), GRAPHS_PATIENCE
+        )
         rows = session.latest_computations(client)
     return [
         SentComputation(

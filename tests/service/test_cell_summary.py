@@ -68,6 +68,11 @@ def computation(**values: Any) -> SentComputation:
             [computation(done=0, blamed=8100, worker_seconds={})],
             "✗ 42.0 s · 8,100 tasks · 8,100 could not run · http://s/c/computations/c1",
         ),
+        # It is being cancelled.
+        (
+            [computation(ended_at=None, done=16, cancelled=22, tasks=1000)],
+            "… 50.0 s · 16 of 1,000 tasks done so far · http://s/c/computations/c1",
+        ),
         (
             [computation(ended_at=None, done=300)],
             "… 50.0 s · 300 of 8,100 tasks done so far · http://s/c/computations/c1",
@@ -148,7 +153,7 @@ def test_each_cell_that_computed_has_its_line(tmp_path: Path) -> None:
     assert re.match(r"✓ [\d.]+ m?s · 20 tasks · < 0.01 USD · .*http://.*/computations/", computed)
     assert plain == ""
     assert re.match(r"… .* of 8 tasks done so far · ", begun), begun
-    assert re.match(r"✓ .* · 8 tasks · ", ended), ended
+    assert re.match(r"✓ .* · began in an earlier cell · 8 tasks · ", ended), ended
     assert re.match(r"✗ .* · 1 task · 1 failed · .*ZeroDivisionError.* · http", failed), failed
 
 
