@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from daskscope import names
-from daskscope_service.pages.cluster_context import threads
+from daskscope_service.pages.cluster_context import Threads, of_computation, threads
 from daskscope_service.telemetry.store import SeriesLine
 
 #: A task ran from 100 to 118 on one of two threads. A beat each two seconds; its end is reported.
@@ -74,3 +74,25 @@ def test_a_computation_that_has_ended_has_no_time_in_tasks_that_still_run() -> N
 
 def test_what_was_measured_over_much_more_than_its_time_is_not_shown() -> None:
     assert threads(Store(), "w", "c", 100.2, 100.5, beyond=True) is None
+
+
+def test_the_states_are_those_of_the_computations_own_time() -> None:
+    # The totals around 12.6 s are of another period: they have idle time from after its end.
+    measured = {"busy": 49.2, "idle": 1.2, "paused": 0.0}
+    beside = Threads({"thread-noncpu": 17.1, "idle": 23.7}, 9.5, off=8.0)
+    for about in (None, beside, replace(beside, off=0.1)):
+        assert of_computation(measured, about, 12.6) == Threads(measured, 12.6)
+    # Without its own numbers, the totals are all that is known.
+    assert of_computation({}, beside, 12.6) == beside
+    assert of_computation({}, None, 12.6) is None
+
+
+def test_activities_of_the_same_period_split_the_time_with_a_task() -> None:
+    measured = {"busy": 48.0, "idle": 2.0, "paused": 1.0}
+    about = Threads({"thread-cpu": 40.0, "transfer": 10.0, "idle": 3.0}, 13.0, off=0.4)
+    found = of_computation(measured, about, 12.75)
+    assert found is not None
+    assert found.seconds == pytest.approx(
+        {"thread-cpu": 38.4, "transfer": 9.6, "idle": 2.0, "paused": 1.0}
+    )
+    assert found.length == 12.75

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daskscope import names
 from daskscope_service.insight.wording import size
@@ -15,6 +15,9 @@ _LOOK = 120.0
 #: The totals found must span at least and at most this multiple of the computation's time.
 #: Otherwise they miss too much of it, or include too much from before and after.
 _LEAST, _MOST = 0.5, 1.25
+#: The totals split a computation's own time by activity only if their ends, and the time with a
+#: task, differ from its own by at most this share.
+_SAME = 0.1
 #: Seconds after the end until workers have reported what the last tasks did.
 _REPORTED = 1.0
 
@@ -29,16 +32,23 @@ _TOGETHER = {
     "decompress": "serialise",
 }
 
+#: The states of threads that have no task.
+_WITHOUT_A_TASK = ("idle", "paused")
+
 #: Totals of counters by their attributes. The last part of each key is the activity.
 Totals = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Thread-seconds of all workers by activity, measured over ``length`` seconds."""
+    """Thread-seconds of all workers by activity, measured over ``length`` seconds.
+
+    The period began and ended up to ``off`` seconds before or after the one that was asked for.
+    """
 
     seconds: dict[str, float]
     length: float
+    off: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,32 @@ def threads(
     seconds = counter_growth(before, after)
     if not seconds or not _LEAST <= length / (until - since) <= _MOST:
         return None
-    return Threads(seconds, length)
+    off = max(abs(min(times) / 1000 - since), abs(max(times) / 1000 - until))
+    return Threads(seconds, length, off)
+
+
+def of_computation(
+    measured: Mapping[str, float], about: Threads | None, length: float
+) -> Threads | None:
+    """Return what the threads did in the ``length`` seconds of a computation.
+
+    ``measured`` are thread-seconds of exactly that time by state, empty if not known. ``about``
+    has the activities of about that time: those with a task only split the measured busy time, and
+    only where both are of the same period.
+    """
+    if sum(measured.values()) <= 0:
+        return about
+    states = Threads(dict(measured), length)
+    busy = measured.get("busy", 0.0)
+    if about is None or busy <= 0 or about.off > _SAME * length:
+        return states
+    parts = {name: value for name, value in about.seconds.items() if name not in _WITHOUT_A_TASK}
+    whole = sum(parts.values())
+    if abs(whole - busy) > _SAME * busy:
+        return states
+    seconds = {name: measured[name] for name in _WITHOUT_A_TASK if name in measured}
+    seconds |= {name: value * busy / whole for name, value in parts.items()}
+    return replace(states, seconds=seconds)
 
 
 def memory(

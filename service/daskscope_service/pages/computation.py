@@ -123,7 +123,9 @@ def computation_page(cluster_id: str, computation_id: str) -> str:
         records, no_logs = _records(scope, computation, None if until is None else until + _LATE)
     groups = _groups(computation.task_groups)
     trace, no_trace = _trace(computation)
-    threads, memory, no_series = _meanwhile(cluster_id, since, ended, ended_already=not running)
+    about, memory, no_series = _meanwhile(cluster_id, since, ended, ended_already=not running)
+    measured = computation.worker_seconds
+    threads = cluster_context.of_computation(measured, about, computation.duration)
     stream_of = partial(
         url_for,
         "task_stream.page",
