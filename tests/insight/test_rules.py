@@ -666,8 +666,11 @@ def test_a_rule_of_what_an_older_plugin_does_not_send_says_so(rule: str) -> None
 
 
 def test_what_other_computations_did_is_not_laid_at_its_door() -> None:
-    for cause in ("spilling", "serial-chain", "gil-bound", "waiting", "unused-gpu"):
+    for cause in ("spilling", "serial-chain", "gil-bound", "waiting", "unused-gpu", "tiny-tasks",
+                  "transfer-bound"):  # fmt: skip
         assert first(without(SICK[cause], alone=False)) != cause
+    for cause in ("tiny-tasks", "transfer-bound"):
+        assert judge(without(SICK[cause], alone=False)).not_measured[cause]
 
 
 def test_a_cause_suppresses_its_effects() -> None:

@@ -75,7 +75,7 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
 
     How it is found: at least 1,000 runs of less than 10 ms on average, which computed for less than
     20 % of the threads' time. They ended at 250 a second or more, or threads had a task for most of
-    the time; else the client is what takes the time.
+    the time; else the client is what takes the time. No other computation ran beside it.
 
     What to do: put several inputs into one task, so that a task takes 100 ms or more: larger
     chunks or partitions, `batch_size`, or a loop inside of the function.
@@ -101,6 +101,8 @@ def tiny_tasks(evidence: Evidence) -> Outcome:
         idle is None or idle >= limits["tiny-tasks.idle"]
     ):
         return None
+    if not evidence.meanwhile.alone:
+        return NotMeasured("how much of the threads' time other computations had")
     lost = evidence.capacity - run.compute
     most = run.duration - run.compute / evidence.threads
     together = _together(run, each, evidence.threads)
@@ -147,7 +149,8 @@ def transfer_bound(evidence: Evidence) -> Outcome:
 
     How it is found: the tasks spent more time on transfers than on computing; threads waited for
     data for at least 15 % of their time, and at least 20 % of it they had nothing to do. Transfers
-    that computing hides cost nothing, so they are not reported.
+    that computing hides cost nothing, so they are not reported; nor is a run beside which another
+    one ran.
 
     What to do: rechunk or repartition once and early, use fewer and larger workers, or send less:
     reduce before you combine.
@@ -169,7 +172,9 @@ def transfer_bound(evidence: Evidence) -> Outcome:
         return None
     if evidence.computed_share is None or 1 - evidence.computed_share < limits["transfer.idle"]:
         return None
-    between = run.transferred_bytes or meanwhile.transferred if meanwhile.alone else None
+    if not meanwhile.alone:
+        return NotMeasured("which computation's tasks waited for data")
+    between = run.transferred_bytes or meanwhile.transferred
     bytes_sent = f"; {size(between)} were sent" if between else ""
     return Finding(
         rule="transfer-bound",
