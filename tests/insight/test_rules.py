@@ -270,6 +270,27 @@ def test_the_sentence_has_the_numbers(cause: str, said: str) -> None:
     assert sentence(SICK[cause]) == said
 
 
+def test_exceptions_of_other_types_are_not_counted_as_the_named_one() -> None:
+    retried = evidence(
+        run={"tasks": 78, "completed": 78, "done": 78, "retried": 19, "duration": 12.0,
+             "failures": (failure(type="ConnectionError", count=10, retried=10),
+                          failure(type="ConnectionError", count=6, retried=6, fingerprint="2:b"),
+                          failure(type="ValueError", count=3, retried=3, fingerprint="3:c"))},
+    )  # fmt: skip
+    assert sentence(retried) == (
+        "19 of 97 runs failed, 16 of them with ConnectionError, and were run again."
+    )
+    erred = evidence(
+        run={"status": "erred", "tasks": 200, "completed": 197, "done": 197, "erred": 3,
+             "groups": (group(tasks=200, completed=197, erred=3),),
+             "failures": (failure(type="ValueError", count=2),
+                          failure(type="KeyError", fingerprint="2:b"))},
+    )  # fmt: skip
+    assert sentence(erred) == (
+        "3 of 200 tasks of work raised ValueError or another exception; 197 tasks are done."
+    )
+
+
 def test_cutting_chunks_apart_is_a_part_of_a_rechunk() -> None:
     parts = (
         group(prefix="rechunk-slice", seconds={"compute": 40.0}),

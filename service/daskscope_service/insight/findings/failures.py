@@ -128,6 +128,8 @@ def failed(evidence: Evidence) -> Outcome:
     if run is None or run.status != "erred" or not run.failures:
         return None
     worst = max(run.failures, key=lambda one: (one.count - one.retried, one.count))
+    others = {one.type for one in run.failures if one.count > one.retried} - {worst.type}
+    raised = f"{worst.type} or another exception" if others else worst.type
     link = f"failure-{worst.fingerprint}"
     group = max(run.groups, key=lambda one: one.erred, default=None)
     if not run.tasks:
@@ -136,14 +138,14 @@ def failed(evidence: Evidence) -> Outcome:
     elif group is not None and group.erred and group.tasks >= group.erred:
         clause = (
             f"{number(group.erred)} of {plural(group.tasks, 'task')} of {group.prefix} raised "
-            f"{worst.type}; {plural(run.done, 'task')} {'is' if run.done == 1 else 'are'} done"
+            f"{raised}; {plural(run.done, 'task')} {'is' if run.done == 1 else 'are'} done"
         )
         measures = (
             Measure("tasks that erred", group.erred, "{task}", f"group-{group.name}"),
             Measure("tasks of the group", group.tasks, "{task}", f"group-{group.name}"),
         )
     else:
-        clause = f"{plural(run.erred, 'task run')} raised {worst.type}"
+        clause = f"{plural(run.erred, 'task run')} raised {raised}"
         measures = (Measure("runs that erred", run.erred, "{run}", link),)
     limits = evidence.thresholds
     few = (
@@ -260,7 +262,11 @@ def retries(evidence: Evidence) -> Outcome:
     if runs <= 0 or run.retried < evidence.thresholds["retries.share"] * runs:
         return None
     worst = max(run.failures, key=lambda one: one.retried, default=None)
-    kind = f" with {worst.type}" if worst is not None and worst.retried else ""
+    kind = ""
+    if worst is not None and worst.retried:
+        of_type = sum(one.retried for one in run.failures if one.type == worst.type)
+        counted = "" if of_type >= run.retried else f", {number(of_type)} of them"
+        kind = f"{counted} with {worst.type}{',' if counted else ''}"
     # A failed run took about as long as any other.
     lost = run.compute * run.retried / runs
     link = None if worst is None else f"failure-{worst.fingerprint}"
