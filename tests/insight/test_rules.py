@@ -733,6 +733,16 @@ def test_findings_have_their_costs_where_there_are_prices() -> None:
     assert judge(STRAGGLER).shown[0].cost is None
 
 
+@pytest.mark.parametrize(("done", "said"), [(0, "of which nothing came"), (199, "which failed")])
+def test_nothing_came_of_a_run_only_if_no_task_was_done(done: int, said: str) -> None:
+    assert ONE_BAD_INPUT.run is not None
+    cluster = replace(ONE_BAD_INPUT.cluster, cost=0.24, currency="USD")
+    run = replace(ONE_BAD_INPUT.run, done=done)
+    finding = judge(replace(ONE_BAD_INPUT, run=run, cluster=cluster)).shown[0]
+    assert finding.saving is not None
+    assert finding.saving.formula == f"cost of the whole run, {said}"
+
+
 @pytest.mark.parametrize("source", ["cluster", "list"])
 def test_a_saving_of_time_is_told_in_money_where_there_are_prices(source: str) -> None:
     prices: dict[str, Any] = {"cost": 0.24, "currency": "USD", "price_source": source}

@@ -25,10 +25,12 @@ def in_money(evidence: Evidence, high: float | None, formula: str) -> Saving | N
 
 
 def of_the_run(evidence: Evidence) -> Saving | None:
-    """Return the whole cost of the computation as a saving, because it had no result."""
+    """Return the whole cost of the computation, which failed, as the most that is saved."""
     price, capacity = evidence.price_per_thread_second, evidence.capacity
     cost = None if price is None or capacity is None else price * capacity
-    return in_money(evidence, cost, "cost of the whole run, of which nothing came")
+    done = 0 if evidence.run is None else evidence.run.done
+    but = "which failed" if done else "of which nothing came"
+    return in_money(evidence, cost, f"cost of the whole run, {but}")
 
 
 def with_money(saving: Saving, evidence: Evidence) -> Saving:
