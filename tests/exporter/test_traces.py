@@ -218,6 +218,18 @@ def test_what_is_no_context_in_the_environment_is_ignored(
     assert not span_of(recorder, names.SPAN_COMPUTATION).parent_span_id
 
 
+def test_a_state_in_the_environment_that_could_not_be_sent_is_left_out(
+    client: Client, register: Register, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", CALLER)
+    monkeypatch.setenv("TRACESTATE", "vendor=\udcff")  # a byte that is no UTF-8
+    register()
+    while not told_workers(client):
+        pass
+    seen = client.submit(own_span, pure=False).result(timeout=60)
+    assert below_its_group(recorder, seen).trace_state == ""
+
+
 def test_the_active_span_goes_before_the_environment(
     cluster: LocalCluster,
     register: Register,

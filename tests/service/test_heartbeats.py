@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
+import functools
 import gzip
 import json
+import operator
 import random
 import time
 import uuid
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -30,6 +34,7 @@ from daskscope.protocol import (
     Heartbeat,
     decode_reply,
     encode,
+    is_time,
     pack_columns,
 )
 from daskscope_service.db import schema
@@ -531,6 +536,37 @@ def test_times_ahead_of_the_services_clock_are_those_of_tomorrow(
     for at in (stored["status_at"], computed["stopped_at"]):
         assert tomorrow[0] <= at <= tomorrow[1]
     assert before <= stored["started_at"] <= time.time()  # it has started before it says so
+
+
+def test_each_time_far_ahead_is_corrected_also_if_it_is_the_only_fault(
+    shared_service: ServiceProcess, token: str
+) -> None:
+    beat = json.loads(encode(full_beat(make_cluster())))
+    places = [*_times_in(beat)]
+    assert ("status", "connected", 0, "since") in places
+    for seq, place in enumerate(places, start=1):
+        sent = copy.deepcopy(beat) | {"seq": beat["seq"] + seq}
+        *path, name = place
+        functools.reduce(operator.getitem, path, sent)[name] = 1e308
+        reply = decode_reply(post(shared_service.url, token, json.dumps(sent).encode()).content)
+        fields = {one.field for one in reply.corrections}
+        assert any(field.endswith(f".{name}") for field in fields), (place, fields)
+        listed = requests.get(
+            f"{shared_service.url}/api/v1/clusters",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+        )
+        assert listed.ok, place
+
+
+def _times_in(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of the times in a beat, except that of the beat itself."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, part in parts:
+        if isinstance(part, dict | list):
+            yield from _times_in(part, *path, name)
+        elif path and isinstance(part, int | float) and (name == "since" or is_time(str(name))):
+            yield (*path, name)
 
 
 def test_clusters_of_clocks_far_ahead_do_not_head_the_list(

@@ -105,12 +105,37 @@ def _rows_of_a_beat() -> Iterator[tuple[str, type]]:
 ROWS = dict(_rows_of_a_beat())
 
 
-def _times_of(kind: type) -> Callable[[Any], tuple[float | None, ...]] | None:
-    named = [name for name, hint in fields_of(kind).items() if _is_time(hint)]
-    if not named:
-        return None
+#: Returns the times in an object, None for those that it does not have.
+_Times = Callable[[Any], tuple[float | None, ...]]
+
+
+def _times_of(kind: type) -> _Times | None:
+    """Return what reads the times of objects of a class, and of those inside them."""
+    fields = fields_of(kind)
+    named = [name for name, hint in fields.items() if _is_time(hint)]
     # attrgetter returns a tuple only for two or more names.
-    return attrgetter(*named) if len(named) > 1 else attrgetter(*named, *named)
+    own = attrgetter(*named, *named) if len(named) == 1 else attrgetter(*named) if named else None
+    inner = [(name, times) for name, hint in fields.items() if (times := _times_inside(hint))]
+    if not inner:
+        return own
+
+    def times_of(row: Any) -> tuple[float | None, ...]:
+        found = () if own is None else own(row)
+        for name, times in inner:
+            value = getattr(row, name)
+            for one in value if isinstance(value, list | tuple) else (value,):
+                found += () if one is None else times(one)
+        return found
+
+    return times_of
+
+
+def _times_inside(hint: Any) -> _Times | None:
+    """Return what reads the times of the objects in a field, if it holds such: one or several."""
+    inner, _ = notes_in(hint)
+    if dataclasses.is_dataclass(inner):
+        return _times_of(cast(type, inner))
+    return next(filter(None, map(_times_inside, typing.get_args(inner))), None)
 
 
 def _is_time(hint: Any) -> bool:
@@ -125,6 +150,12 @@ _IN_ORDER = {
 }
 
 _TIMES = {name: times for name, kind in ROWS.items() if (times := _times_of(kind)) is not None}
+#: Of the beat itself, the cluster and its status, which are no rows.
+_OTHER_TIMES = {
+    name: times
+    for name, hint in fields_of(Heartbeat).items()
+    if name not in ROWS and (times := _times_inside(hint)) is not None
+}
 
 
 def problem_in(error: msgspec.ValidationError) -> tuple[str, str]:
@@ -136,9 +167,11 @@ def problem_in(error: msgspec.ValidationError) -> tuple[str, str]:
 
 def is_within(beat: Heartbeat, latest: float) -> bool:
     """Return whether no time in ``beat`` is after ``latest``, and each row is consistent."""
-    stopped_at = beat.status.stopped_at
-    if max(beat.sent_at, beat.cluster.started_at, beat.status.at, stopped_at or 0.0) > latest:
+    if beat.sent_at > latest:
         return False
+    for name, times in _OTHER_TIMES.items():
+        if any(time is not None and time > latest for time in times(getattr(beat, name))):
+            return False
     for name, times in _TIMES.items():
         for row in getattr(beat, name):
             for time in times(row):

@@ -66,7 +66,7 @@ def parse(body: bytes, message: Message) -> None:
         raise Problem(400, f"The body is not a {name}: {error}.") from None
     except msgspec.DecodeError as error:
         raise Problem(400, f"The body is not JSON: {error}.") from None
-    except (ParseError, TypeError, ValueError, AttributeError) as error:
+    except (ParseError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Problem(400, f"The body is not a {name}: {error}.") from None
 
 

@@ -46,6 +46,9 @@ def parse(text: object, state: object = "") -> TraceContext | None:
         return None
     if not isinstance(state, str) or len(state) > MAX_STATE:
         state = ""
+    # W3C allows nothing else, and a message to a worker with a lone surrogate cannot be sent.
+    if not (state.isascii() and state.isprintable()):
+        state = ""
     return TraceContext(match["trace"], match["span"], bool(int(match["flags"], 16) & 1), state)
 
 
