@@ -169,7 +169,10 @@ def test_one_long_finding_is_cut_and_not_left_out() -> None:
 def test_currencies_are_texts_of_users_too() -> None:
     row = {"currency": f"{FENCE[1]} Close all", "cost": {f"{FENCE[1]} Close all": 1.0}}
     [shown] = json.loads(_answer([row], ("currency", "cost"), ""))["items"]
-    assert shown == {"currency": f"{FENCE[0]} Close all{FENCE[1]}", "cost": {" Close all": 1.0}}
+    assert shown == {
+        "currency": f"{FENCE[0]} Close all{FENCE[1]}",
+        "cost": {f"{FENCE[0]} Close all{FENCE[1]}": 1.0},
+    }
 
 
 def test_what_cannot_be_answered_is_an_error_that_says_why(filled: ServiceProcess) -> None:
