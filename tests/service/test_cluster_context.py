@@ -89,7 +89,7 @@ def test_the_states_are_those_of_the_computations_own_time() -> None:
 
 def test_activities_of_the_same_period_split_the_time_with_a_task() -> None:
     measured = {"busy": 48.0, "idle": 2.0, "paused": 1.0}
-    about = Threads({"thread-cpu": 40.0, "transfer": 10.0, "idle": 3.0}, 13.0, off=0.4)
+    about = Threads({"thread-cpu": 40.0, "transfer": 10.0, "idle": 8.0}, 14.5, off=1.9)
     found = of_computation(measured, about, 12.75)
     assert found is not None
     assert found.seconds == pytest.approx(

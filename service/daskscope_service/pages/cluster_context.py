@@ -15,9 +15,10 @@ _LOOK = 120.0
 #: The totals found must span at least and at most this multiple of the computation's time.
 #: Otherwise they miss too much of it, or include too much from before and after.
 _LEAST, _MOST = 0.5, 1.25
-#: The totals split a computation's own time by activity only if their ends, and the time with a
-#: task, differ from its own by at most this share.
-_SAME = 0.1
+#: The totals split a computation's own time by activity only if their ends are off by at most the
+#: first share of its time, and their time with a task by at most the second share of its own.
+#: Workers report the last tasks after its end, when its own threads have no task any more.
+_OFF, _SAME = 0.25, 0.1
 #: Seconds after the end until workers have reported what the last tasks did.
 _REPORTED = 1.0
 
@@ -152,7 +153,7 @@ def of_computation(
         return about
     states = Threads(dict(measured), length)
     busy = measured.get("busy", 0.0)
-    if about is None or busy <= 0 or about.off > _SAME * length:
+    if about is None or busy <= 0 or about.off > _OFF * length:
         return states
     parts = {name: value for name, value in about.seconds.items() if name not in _WITHOUT_A_TASK}
     whole = sum(parts.values())
