@@ -69,7 +69,14 @@ def test_no_method_of_a_users_type_runs_while_annotations_and_events_are_read() 
         "e": "True",
         "resources": "GPU=1",
     }
-    losses = Losses(cast(Any, None), str, Counter(), lost=cast(Any, None), peak=cast(Any, None))
+    losses = Losses(
+        cast(Any, None),
+        str,
+        Counter(),
+        lost=cast(Any, None),
+        peak=cast(Any, None),
+        had=cast(Any, None),
+    )
     losses.event("all", amounts)
     assert estimate(amounts) > 100
 

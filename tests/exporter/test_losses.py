@@ -24,6 +24,7 @@ import daskscope
 from daskscope import names, protocol
 from daskscope.observe.naming import Naming
 from daskscope.observe.workers import losses as losses_module
+from daskscope.observe.workers.cpu import peak_memory_of
 from daskscope.observe.workers.losses import (
     LAST_LINES,
     LOSSES_AT_ONCE,
@@ -36,7 +37,7 @@ from daskscope.plugin import NAME
 from daskscope.scrubbing import SCRUBBED
 from daskscope.size import size_of
 from daskscope.worker_process import METRIC
-from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
+from tests.exporter.conftest import TOKEN, Register, close_plugin, wait_for_worker_logs
 from tests.exporter.dask_process import DaskProcess, worker_process
 from tests.exporter.recorder import Recorder
 from tests.patience import PATIENCE, stretched, wait_until
@@ -74,6 +75,10 @@ def fill_memory(started: str) -> None:
     held = []
     while True:
         held.append(b"x" * 10_000_000)
+
+
+def len_of_bytes(size: int) -> int:
+    return len(b"x" * size)
 
 
 def kill(client: Client) -> None:
@@ -306,6 +311,25 @@ def test_a_worker_that_its_nanny_ends_for_its_memory(
         assert attributes(recorder)[names.WORKER_LOSS_NANNY_MEMORY] == found.nanny_memory
         wait_for_metric(recorder, names.LOSS_OUT_OF_MEMORY)
         del future
+
+
+def test_what_a_worker_had_that_left_between_two_beats_counts_for_its_cluster(
+    small_cluster: LocalCluster, recorder: Recorder
+) -> None:
+    with Client(small_cluster) as client:
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="1h")
+        recorder.wait_for(lambda: recorder.beats, "the first beat")
+        client.submit(len_of_bytes, 100_000_000).result()
+        scheduler: Any = small_cluster.scheduler
+        (worker,) = scheduler.workers.values()
+        wait_until(lambda: (peak_memory_of(worker) or 0) > 100_000_000, what="its heartbeat")
+        small_cluster.scale(0)
+        wait_until(lambda: not scheduler.workers, what="its end")
+        close_plugin(client)
+    found = loss(recorder)
+    assert found.peak_memory is not None
+    assert found.peak_memory > 100_000_000
+    assert (recorder.beats[-1].status.peak_worker_memory or 0) >= found.peak_memory
 
 
 @pytest.mark.parametrize(
@@ -571,6 +595,7 @@ def _losses(scheduler: Any, drops: Counter[str], lost: list[Any] | None = None) 
         drops,
         lost=count,
         peak=lambda address, memory: None,
+        had=lambda memory: None,
     )
 
 

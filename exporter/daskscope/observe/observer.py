@@ -163,6 +163,7 @@ class Observer:
             self._drops,
             lost=self._lost_with_worker,
             peak=lambda address, used: self._cluster.worker_had(address, used),
+            had=lambda memory: self._cluster.process_had(memory),
         )
         self.logs = Logs(
             scheduler, self._computation_of, self._losses.logged, self._naming, self._drops

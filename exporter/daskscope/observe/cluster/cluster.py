@@ -156,6 +156,10 @@ class Cluster:
         if address not in self._scheduler.workers:  # it has left meanwhile
             limit = max(limit, self._last[4])
         self._peak_memory = max(self._peak_memory, (others + memory, limit))
+        self.process_had(memory)
+
+    def process_had(self, memory: int) -> None:
+        """Note the memory of one worker's process, in bytes, at any time."""
         self._peak_of_worker = max(self._peak_of_worker or 0, memory)
 
     def status(
@@ -173,7 +177,7 @@ class Cluster:
         self._peaks = tuple(map(max, self._peaks, seen))  # type: ignore[assignment]  # as many
         self._peak_memory = max(self._peak_memory, (used, workers.memory_limit))
         if workers.peak_memory is not None:
-            self._peak_of_worker = max(self._peak_of_worker or 0, workers.peak_memory)
+            self.process_had(workers.peak_memory)
         last = (now, workers.count, workers.threads, used, workers.memory_limit)
         if workers.count:
             self._last = last

@@ -99,7 +99,8 @@ class Losses:
 
     ``prefix_of`` returns a task's name. ``lost`` is called with the tasks that a lost
     worker was running, and returns their number by computation. ``peak`` is called with the address
-    and the memory in bytes of a worker whose nanny ended it for its memory use.
+    and the memory in bytes of a worker whose nanny ended it for its memory use, ``had`` with the
+    peak memory in bytes of each worker that leaves.
     """
 
     def __init__(
@@ -110,11 +111,13 @@ class Losses:
         *,
         lost: Callable[[Collection[TaskState]], dict[str, int]],
         peak: Callable[[str, int], None],
+        had: Callable[[int], None],
     ) -> None:
         self._scheduler = scheduler
         self._prefix_of = prefix_of
         self._lost_tasks = lost
         self._peak = peak
+        self._had = had
         self._drops = drops
         self._known: dict[str, _Known] = {}
         self._losses: deque[protocol.WorkerLoss] = deque()
@@ -264,6 +267,8 @@ class Losses:
             computations=guarded(self._drops, {}, self._computations, worker, keys),
             deployment=guarded(self._drops, {}, deployment_of_worker, worker),
         )
+        if loss.peak_memory is not None:
+            self._had(loss.peak_memory)
         size = size_of(loss.tasks) + size_of(loss.log)
         cut = self._detail_bytes + size > MAX_DETAIL_BYTES
         if cut:
