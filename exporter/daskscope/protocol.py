@@ -356,10 +356,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """What one worker did for a computation: task runs that finished, and what they computed.
+    """What one worker did for a computation: task runs that finished or failed, and what they
+    computed.
 
     ``usual_seconds`` is what as many runs of the same task groups took on all workers, on average
-    until then; ``longest`` is the longest of its runs.
+    until then; a run that failed counts as usual. ``longest`` is the longest of its runs.
     """
 
     worker: Words  # its address

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 
 from daskscope.observe.tasks.marks import MAX_MARKS, Marks
 from daskscope.observe.tasks.prefixes import MAX_FIRST_RUNS, FirstRuns, PrefixTotals
@@ -21,6 +21,11 @@ def nap(number: int, slow: str) -> int:
 
     time.sleep(0.2 if get_worker().address == slow else 0.02)
     return number
+
+
+def fail(number: int) -> None:
+    time.sleep(0.02)
+    raise ValueError(number)
 
 
 def make_bytes(size: int) -> bytes:
@@ -52,6 +57,20 @@ def test_a_worker_that_is_slower_is_the_first_of_the_shares(
     assert worst.seconds > 0.2 * worst.runs
     # Of one function, on two workers.
     assert sum(row.first_runs or 0 for row in rows) == 2
+
+
+@pytest.mark.contract
+@pytest.mark.usefixtures("counts_equal_truth")
+def test_a_worker_whose_runs_all_failed_ran_tasks_too(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    wait(client.map(fail, range(3), pure=False))
+    row = recorder.computation(lambda row: row.erred == 3)
+    assert row.workers == len({share.worker for share in row.worker_shares}) == 1
+    (share,) = row.worker_shares
+    assert share.runs == 3
+    assert share.seconds == share.usual_seconds >= 3 * 0.02
 
 
 def test_the_largest_result_and_when_most_was_done(

@@ -187,6 +187,10 @@ class Group:
     def _raised(self, outcome: Outcome, details: Mapping[str, Any], totals: PrefixTotals) -> None:
         worker = details.get("worker") or ""
         computed = self._ran(details.get("startstops"), worker, outcome, totals)
+        if computed is not None and worker and not self.computation.over:
+            # How long it took before it failed says nothing about the worker: it counts as usual.
+            took = computed[2] - computed[1]
+            self.computation.shares.ran(worker, took, took)
         if self.samples is not None and not self.computation.over:
             # A task whose workers died has no start and stop times.
             now = time()
