@@ -22,6 +22,7 @@ from daskscope.worker_process import METRIC
 from tests.exporter.conftest import TOKEN, Register, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
+from tests.patience import wait_until
 
 
 def nap(number: int, seconds: float) -> int:
@@ -53,6 +54,24 @@ def test_a_run_shorter_than_a_beat_has_what_the_threads_did(
     assert (one.spilled_bytes, one.unspilled_bytes) == (0, 0)
     assert one.host_load is not None
     assert one.loop_interval is not None
+
+
+def test_bytes_of_a_run_just_before_its_cluster_closes_are_not_known(recorder: Recorder) -> None:
+    with (
+        LocalCluster(n_workers=1, dashboard_address=":0", silence_logs=False) as cluster,
+        Client(cluster) as client,
+    ):
+        client.submit(nap, 0, seconds=0, pure=False).result()  # what comes first takes a while
+        daskscope.register(client, endpoint=recorder.url, token=TOKEN, interval="1h")
+        scheduler: Any = cluster.scheduler
+        (worker,) = scheduler.workers.values()
+        seen = worker.last_seen
+        wait_until(lambda: worker.last_seen > seen, what="a heartbeat")
+        client.submit(nap, 1, seconds=0.01, pure=False).result()
+        close_plugin(client)
+    (row,) = recorder.computations().values()
+    assert row.status == "finished"
+    assert (row.spilled_bytes, row.unspilled_bytes, row.transferred_bytes) == (None,) * 3
 
 
 def test_a_task_that_holds_its_workers_event_loop_up_is_seen(
@@ -250,18 +269,41 @@ def test_bytes_that_come_with_the_next_beat_are_told_once_more(clock: _Clock) ->
     assert not stretch.has_more()
 
 
+def test_bytes_that_no_heartbeat_reported_are_not_measured(clock: _Clock) -> None:
+    meanwhile = watch(_Cluster(clock))
+    meanwhile.note("a", 0.02, 0.0, None)
+    clock.now += 0.1
+    stretch = meanwhile.begin()
+    assert stretch.moved(["a"]) is None
+    clock.now += 1.0
+    meanwhile.note("a", 0.02, 0.9, None)
+    assert stretch.moved(["a"]) == (0.0, 0.0, 0.0)
+    clock.now += 1.0
+    stretch.end(clock.now + 1_000_000)
+    meanwhile.note("b", 0.02, 0.0, None)
+    # Most of it is not reported, and the other worker did nothing for it.
+    assert stretch.moved(["a"]) is None
+    meanwhile.note("a", 0.02, 0.5, None)
+    clock.now += 3.0
+    assert stretch.has_more()
+    assert stretch.moved(["a"]) == (0.0, 0.0, 0.0)
+    assert not stretch.has_more()
+    # It remains so when the worker is forgotten.
+    assert stretch.moved([]) == (0.0, 0.0, 0.0)
+
+
 def test_the_most_that_workers_said_is_that_of_its_time(clock: _Clock) -> None:
     meanwhile = watch(_Cluster(clock))
-    meanwhile.note(5.0, 9.0, 3.0)
+    meanwhile.note("a", 5.0, 9.0, 3.0)
     clock.now += 10.0
     stretch = meanwhile.begin()
-    meanwhile.note(0.02, 0.4, None)
+    meanwhile.note("a", 0.02, 0.4, None)
     clock.now += 3.0
-    meanwhile.note(1.2, 0.9, 0.5)
+    meanwhile.note("a", 1.2, 0.9, 0.5)
     clock.now += 1.5
     stretch.end(clock.now + 1_000_000)
     clock.now += 3.0
-    meanwhile.note(7.0, 9.0, 3.0)
+    meanwhile.note("a", 7.0, 9.0, 3.0)
     during = stretch.during()
     assert during is not None
     assert during.most == (1.2, 0.9, 0.5)
@@ -301,7 +343,7 @@ def test_after_a_late_heartbeat_what_workers_did_is_awaited_for_longer() -> None
     )
     for silence, lag in ((None, 1.0), (0.3, 1.0), (1.75, 2.25), (100.0, 5.0)):
         if silence is not None:
-            meanwhile.note(0.02, silence, None)
+            meanwhile.note("a", 0.02, silence, None)
         meanwhile.expect_heartbeats(0.5)
         assert meanwhile.lag == lag
     # Of very many workers, who send one every ten seconds.
@@ -313,19 +355,21 @@ def test_each_worker_is_looked_at_once_a_beat_and_none_that_has_left() -> None:
     def worker(number: int, **fields: Any) -> Any:
         sample: Any = (0.0, 0.0, 0, 1, {}, False, 0, 4, 6.0)
         metrics = {"event_loop_interval": float(number), METRIC: sample}
-        return SimpleNamespace(metrics=metrics, last_seen=0.0, status=Status.running, **fields)
+        return SimpleNamespace(
+            address=str(number), metrics=metrics, last_seen=0.0, status=Status.running, **fields
+        )
 
     workers = [worker(number) for number in range(200)]
     workers[3].status = Status.closed
     del workers[4].metrics[METRIC]
-    seen: list[tuple[float, float, float | None]] = []
+    seen: list[tuple[str, float, float, float | None]] = []
     beats = WorkerBeats(lambda *said: seen.append(said))
     ticks = 0
     while len(seen) < 199:
         beats.look(workers)
         ticks += 1
-    assert {said[0] for said in seen} == set(map(float, range(200))) - {3.0}
-    assert {said[0]: said[2] for said in seen} == {
+    assert {said[1] for said in seen} == set(map(float, range(200))) - {3.0}
+    assert {said[1]: said[3] for said in seen} == {
         float(number): None if number == 4 else 1.5 for number in range(200) if number != 3
     }
     assert ticks <= beats.interval * 50

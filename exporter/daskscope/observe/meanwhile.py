@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ MAX_SECONDS = 1_800
 TICKS = 25
 #: Seconds for which a late heartbeat is remembered, and the longest wait for heartbeats if one was.
 LATE_LATELY, MAX_LAG = 60.0, 5.0
+#: Workers whose last heartbeat is remembered, also after they have left.
+MAX_HEARD = 10_000
 #: Seconds by which the longest interval must have grown for a row to be sent once more.
 MUCH_LONGER = 0.1
 
@@ -122,6 +124,8 @@ class Meanwhile:
         # One per second, the newest last: when it began, and the highest value of each kind.
         self._seconds: deque[list[float]] = deque(maxlen=MAX_SECONDS)
         self._knows_loads = False
+        # When each worker, by its address, was last heard; the one that was heard first is first.
+        self._heard: dict[str, float] = {}
         self.look()
 
     def look(self) -> None:
@@ -134,14 +138,28 @@ class Meanwhile:
         self._tick -= 1
         if self._tick < 0:
             self._tick = TICKS
-            moved = Moved(*self._moved_now())
-            if moved != self.moved:
-                self._bytes.add(monotonic(), moved)
-                self.moved = moved
+            self.look_at_bytes()
 
-    def note(self, loop_interval: float, silence: float, host_load: float | None) -> None:
-        """Note the values that a worker has reported."""
+    def look_at_bytes(self) -> None:
+        """Note the bytes that workers have reported. Call it before rows are made."""
+        moved = Moved(*self._moved_now())
+        if moved != self.moved:
+            self._bytes.add(monotonic(), moved)
+            self.moved = moved
+
+    def heard(self, workers: Iterable[str]) -> float | None:
+        """Return when the last heartbeat of any of ``workers`` came; None if none is known."""
+        return max((self._heard[one] for one in workers if one in self._heard), default=None)
+
+    def note(
+        self, worker: str, loop_interval: float, silence: float, host_load: float | None
+    ) -> None:
+        """Note the values that a worker, by its address, has reported."""
         now = monotonic()
+        self._heard.pop(worker, None)
+        self._heard[worker] = now - silence
+        if len(self._heard) > MAX_HEARD:
+            del self._heard[next(iter(self._heard))]
         seconds = self._seconds
         if not seconds or now - seconds[-1][0] >= 1.0:
             seconds.append([now, 0.0, 0.0, 0.0])
@@ -219,6 +237,7 @@ class Stretch:
         "_final",
         "_latest",
         "_meanwhile",
+        "_measured",
         "_moved",
         "_spent",
         "_whole",
@@ -234,12 +253,15 @@ class Stretch:
         self._whole: ThreadSeconds | None = None
         self._latest: During | None = None
         self._final = False
+        # Whether its bytes were known when they were last asked for. Once it has ended, they remain
+        # known.
+        self._measured: bool | None = None
 
     def end(self, at: float) -> None:
         """End the period ``at`` a time of the wall clock, a moment ago. In any thread."""
         ended = self._ended_at = at - (time() - monotonic())
         self._whole = self._meanwhile.spent_at(max(ended, self._began_at))
-        self._final = False
+        self._final, self._measured = False, None
 
     def go_on(self) -> None:
         """Reopen the period."""
@@ -255,7 +277,22 @@ class Stretch:
         if before is None or now is None:
             return now is not None
         longer = (now.most.loop_interval or 0.0) - (before.most.loop_interval or 0.0)
-        return now.moved != before.moved or longer > MUCH_LONGER
+        return now.moved != before.moved or longer > MUCH_LONGER or self._measured is False
+
+    def moved(self, workers: Iterable[str]) -> Moved | None:
+        """Return the bytes of ``during``; None if ``workers``, which ran it, reported too little.
+
+        Bytes come with heartbeats, and none comes once the cluster closes. One in the second half
+        of the period, or after it, is enough: what is missing then is less than what was reported.
+        """
+        during = self.during()
+        if during is None:
+            return None
+        if self._ended_at is None or not self._measured:
+            ended = self._began_at if self._ended_at is None else self._ended_at
+            heard = self._meanwhile.heard(workers)
+            self._measured = heard is not None and heard >= (self._began_at + ended) / 2
+        return during.moved if self._measured else None
 
     def during(self) -> During | None:
         """Return what the cluster did in the period, or has done so far. On the event loop.

@@ -446,6 +446,7 @@ class Observer:
             self._computations.cancel_all()
         self._had_tasks = self._had_tasks and bool(self._scheduler.tasks)
         self._meanwhile.expect_heartbeats(self._beats.interval)
+        self._meanwhile.look_at_bytes()
         waited, self._unrunnable.seen = self._unrunnable.seen, set()
         self._computations.waited(waited)
 

@@ -301,7 +301,7 @@ class Computation:
         mostly_done_at = None if ended_at is None else self.marks.when(MOSTLY) or ended_at
         during = self.stretch.during()
         spent = None if during is None else during.spent
-        moved = None if during is None else during.moved
+        moved = self.stretch.moved(self.shares.workers())
         most = Most() if during is None else during.most
         return protocol.Computation(
             id=self.id,

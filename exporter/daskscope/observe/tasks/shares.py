@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import nlargest
 
 from daskscope import protocol
@@ -23,6 +24,10 @@ class Shares:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def workers(self) -> Iterable[str]:
+        """Return the workers' addresses."""
+        return self._of.keys()
 
     def ran(self, worker: str, took: float, usual: float) -> None:
         """Add a run that ``took`` seconds; ``usual`` is the mean of its task group."""

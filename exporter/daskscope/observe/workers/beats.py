@@ -31,11 +31,11 @@ def host_load_of(worker: WorkerState) -> float | None:
 class WorkerBeats:
     """Calls ``note`` with what each worker reports, once or twice per heartbeat interval.
 
-    They are the mean interval between two turns of its event loop and the time since its last
-    heartbeat, both in seconds, and its host's load per core.
+    It passes the worker's address, the mean interval between two turns of its event loop and the
+    time since its last heartbeat, both in seconds, and its host's load per core.
     """
 
-    def __init__(self, note: Callable[[float, float, float | None], None]) -> None:
+    def __init__(self, note: Callable[[str, float, float, float | None], None]) -> None:
         self._note = note
         self._round: list[WorkerState] = []
         self._at_once = 1
@@ -62,4 +62,4 @@ class WorkerBeats:
             if took is not None and worker.status is not Status.closed:
                 # A worker that has just joined may not have sent a heartbeat yet.
                 silence = time() - worker.last_seen if worker.last_seen else 0.0
-                self._note(took, max(silence, 0.0), host_load_of(worker))
+                self._note(worker.address, took, max(silence, 0.0), host_load_of(worker))
