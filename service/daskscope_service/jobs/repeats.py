@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
-from itertools import batched
 from typing import Any
 
 import msgspec
@@ -76,7 +75,8 @@ class Repeats:
         if not found:
             return
         names = writing_again(self._engine, partial(self._noted, workspace, found))
-        for some in batched(names, _SUMMED_TOGETHER):
+        for first in range(0, len(names), _SUMMED_TOGETHER):
+            some = names[first : first + _SUMMED_TOGETHER]
             writing_again(self._engine, partial(self._sum_up, workspace, some))
 
     def _noted(self, workspace: str, found: Sequence[Item], connection: Connection) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import batched, takewhile
+from itertools import takewhile
 
 from sqlalchemy import Connection, func, select, tuple_, update
 
@@ -97,12 +97,13 @@ def first_run_at(scope: Scope, job: str) -> float | None:
 
 
 def sum_up_jobs_of(
-    connection: Connection, workspace: str, runs: Iterable[tuple[str, str]], due_at: float
+    connection: Connection, workspace: str, runs: Sequence[tuple[str, str]], due_at: float
 ) -> None:
     """Have the jobs of these runs summarised again: their findings are part of the summary."""
     key = (computation.c.cluster, computation.c.id)
     jobs = set()
-    for some in batched(runs, _UPDATED_TOGETHER):
+    for first in range(0, len(runs), _UPDATED_TOGETHER):
+        some = runs[first : first + _UPDATED_TOGETHER]
         ids = among(select_in(workspace, computation, computation.c.job), key, some)
         jobs |= {id for id in connection.execute(ids).scalars() if id is not None}
     sum_up_jobs(connection, workspace, jobs, due_at)
@@ -114,7 +115,9 @@ def sum_up_jobs(connection: Connection, workspace: str, ids: Iterable[str], due_
     ``due_at`` must be another time than they are due at: one that is summed up at this moment is
     then summed up again.
     """
-    for some in batched(sorted(ids), _UPDATED_TOGETHER):
+    ordered = sorted(ids)
+    for first in range(0, len(ordered), _UPDATED_TOGETHER):
+        some = ordered[first : first + _UPDATED_TOGETHER]
         lock_jobs(connection, workspace, some)
         this = (job_table.c.workspace == workspace, job_table.c.id.in_(some))
         connection.execute(update(job_table).where(*this).values(due_at=due_at))

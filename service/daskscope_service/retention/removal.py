@@ -176,7 +176,7 @@ def _delete_keys(connection: Connection, table: Table, keys: Sequence[Sequence[A
         _delete(connection, _NOTICE_OF, notices)
         for workspace, runs in _by_workspace(keys).items():
             # Before all others; and at another time at each removal: see sum_up_jobs.
-            sum_up_jobs_of(connection, workspace, runs, -time.time())
+            sum_up_jobs_of(connection, workspace, sorted(runs), -time.time())
     if table is schema.usage:
         days: dict[str, list[int]] = {}
         for workspace, day, _ in keys:
