@@ -90,8 +90,9 @@ def summarize_cells(
     if shell not in _shells:
         _shells.add(shell)
         contained = Contained(drops)
+        after_cell = contained.around(_after_cell, otherwise=None)
         # IPython passes the cell's result to a function that has a parameter for it.
-        shell.events.register("post_run_cell", lambda result: _after_cell(contained))
+        shell.events.register("post_run_cell", lambda result: after_cell(contained))
 
 
 def _note_graphs(client: Client) -> None:
@@ -115,7 +116,7 @@ def _note_graphs(client: Client) -> None:
 
 
 def _after_cell(contained: Contained) -> None:
-    due = [(client, one) for client, one in _clients.items() if one.sent or one.run_on]
+    due = [(client, one) for client, one in list(_clients.items()) if one.sent or one.run_on]
     for _, watched in due:
         watched.sent = False
     for client, watched in due:

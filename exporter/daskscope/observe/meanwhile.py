@@ -147,9 +147,10 @@ class Meanwhile:
             self._bytes.add(monotonic(), moved)
             self.moved = moved
 
-    def heard(self, workers: Iterable[str]) -> float | None:
-        """Return when the last heartbeat of any of ``workers`` came; None if none is known."""
-        return max((self._heard[one] for one in workers if one in self._heard), default=None)
+    def heard_since(self, workers: Iterable[str], at: float) -> bool:
+        """Return whether a heartbeat of any of ``workers`` has come since then."""
+        # For each row on the event loop: most often the first worker answers it.
+        return any(self._heard.get(one, -inf) >= at for one in workers)
 
     def note(
         self, worker: str, loop_interval: float, silence: float, host_load: float | None
@@ -290,8 +291,8 @@ class Stretch:
             return None
         if self._ended_at is None or not self._measured:
             ended = self._began_at if self._ended_at is None else self._ended_at
-            heard = self._meanwhile.heard(workers)
-            self._measured = heard is not None and heard >= (self._began_at + ended) / 2
+            middle = (self._began_at + ended) / 2
+            self._measured = self._meanwhile.heard_since(workers, middle)
         return during.moved if self._measured else None
 
     def during(self) -> During | None:

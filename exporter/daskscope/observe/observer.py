@@ -55,8 +55,9 @@ from daskscope.observe.workers.sample_weights import Window
 from daskscope.observe.workers.workers import Workers
 from daskscope.task_context import without_carried
 
-#: Computations whose rows are made at once for a client that asks: each takes some 20 µs.
-LATEST = 100
+#: Groups whose computations' rows are made at once for a client that asks: 1 µs for each group, and
+#: as much for each computation as for 20 (measured: 18, 36 and 227 µs with 1, 20 and 200 groups).
+LATEST_GROUPS, AS_GROUPS = 2_000, 20
 #: Stands for the function's name if no task failed, but a graph.
 NO_TASK = "(graph)"
 
@@ -374,8 +375,14 @@ class Observer:
 
     @_up_to_date
     def latest_computations(self) -> list[protocol.Computation]:
-        """Return the rows of computations that run, and of those that ended a moment ago."""
-        return [one.row() for one in self._computations.latest(LATEST)]
+        """Return the rows of computations that run or ended a moment ago, the newest if many."""
+        rows, left = [], LATEST_GROUPS
+        for one in reversed(self._computations.latest()):
+            left -= AS_GROUPS + len(one.groups)
+            if left < 0:
+                break
+            rows.append(one.row())
+        return rows[::-1]
 
     @_up_to_date
     def _lost_with_worker(self, tasks: Collection[TaskState]) -> dict[str, int]:

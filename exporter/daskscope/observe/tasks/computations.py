@@ -242,10 +242,9 @@ class Computations:
         """Return how many computations have begun and not ended."""
         return len(self._running)
 
-    def latest(self, most: int) -> list[Computation]:
-        """Return up to ``most`` computations that run or ended a moment ago, the newest last."""
-        found = [*self._settling, *self._running]
-        return [one for one in dict.fromkeys(found) if not one.dropped][-most:]
+    def latest(self) -> list[Computation]:
+        """Return the computations that run or ended a moment ago, the newest last."""
+        return [one for one in dict.fromkeys([*self._settling, *self._running]) if not one.dropped]
 
     def waiting(self) -> int:
         """Return how many computations have changed since they were sent."""
