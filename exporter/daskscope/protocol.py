@@ -65,6 +65,9 @@ MAX_AMOUNT = 1e12
 MAX_ENTRIES = 100
 MAX_ROWS = 10_000
 
+#: The most rows of one beat that a reply can have left out.
+MAX_LEFT_OUT = 10 * MAX_ROWS
+
 #: The most runs and merged runs of one :class:`TaskStream`, and the most characters of its columns.
 MAX_STREAM = 6_000
 MAX_COLUMNS = 200_000
@@ -862,23 +865,25 @@ def pack_columns(columns: Sequence[Sequence[int]]) -> str:
     return base64.b64encode(zlib.compress(b"".join((header, *planes)))).decode()
 
 
-def unpack_columns(text: str, columns: int = len(STREAM_COLUMNS)) -> list[array[int]]:
-    """Return the columns that :func:`pack_columns` packed, of at most :data:`MAX_STREAM` numbers.
+def unpack_columns(
+    text: str, columns: int = len(STREAM_COLUMNS), most: int = MAX_STREAM
+) -> list[array[int]]:
+    """Return the columns that :func:`pack_columns` packed, of at most ``most`` numbers each.
 
-    Raises ValueError if ``text`` is anything else. It takes no more memory than the largest that
-    is valid.
+    Raises ValueError if ``text`` is anything else. It takes no more time and memory than the
+    largest that is valid.
     """
-    most = columns * (1 + _BYTES * MAX_STREAM)
+    most_bytes = columns * (1 + _BYTES * most)
     unpacking = zlib.decompressobj()
     try:
-        data = unpacking.decompress(base64.b64decode(text, validate=True), most + 1)
+        data = unpacking.decompress(base64.b64decode(text, validate=True), most_bytes + 1)
     except (binascii.Error, zlib.error) as error:
         raise ValueError(f"it cannot be decompressed: {error}") from None
-    if len(data) > most or not unpacking.eof or unpacking.unused_data or len(data) < columns:
+    if len(data) > most_bytes or not unpacking.eof or unpacking.unused_data or len(data) < columns:
         raise ValueError("it does not have the size of such columns")
     planes = sum(mask.bit_count() for mask in data[:columns])
     length, odd = divmod(len(data) - columns, planes) if planes else (0, len(data) - columns)
-    if odd or length > MAX_STREAM:
+    if odd or length > most:
         raise ValueError("its columns differ in length, or are too long")
     found, at = [], columns
     for mask in data[:columns]:
@@ -917,7 +922,8 @@ def decode_reply(body: bytes, drops: Counter[str] | None = None) -> Reply:
             url=_address(fields.get("url")),
             commands=_commands(fields.get("commands"), Counter() if drops is None else drops),
             corrections=tuple(map(_correction, fields.get("corrections", ()))),
-            rows_left_out=int(fields.get("rows_left_out", 0)),
+            # Bounded: it is added to counts that are sent, also elsewhere.
+            rows_left_out=min(max(int(fields.get("rows_left_out", 0)), 0), MAX_LEFT_OUT),
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a reply of a daskscope service: {error!r}") from error
@@ -926,7 +932,7 @@ def decode_reply(body: bytes, drops: Counter[str] | None = None) -> Reply:
 def _address(found: Any) -> str | None:
     # It becomes a link in notebooks: anything else than a page's address might be run there.
     is_one = isinstance(found, str) and found.startswith(("https://", "http://"))
-    return found if is_one and found.isprintable() else None
+    return found if is_one and found.isprintable() and len(found) <= MAX_WORDS else None
 
 
 def _correction(fields: Any) -> Correction:

@@ -60,7 +60,11 @@ def test_an_answer_that_is_no_reply_is_a_value_error(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [7, {"a": 1}, "", "javascript:alert(1)", "clusters/1", "https://host/\x1b]0;mine\x07"]
+    "odd",
+    [
+        *(7, {"a": 1}, "", "javascript:alert(1)", "clusters/1"),
+        *("https://host/\x1b]0;mine\x07", "https://h/" + "x" * 4_000),
+    ],
 )
 def test_a_page_is_an_address_of_the_web_or_none(odd: object) -> None:
     body = json.dumps({"server_time": 1, "interval": 10, "url": odd}).encode()
@@ -102,6 +106,15 @@ def test_an_answer_without_commands_drops_nothing() -> None:
     drops: Counter[str] = Counter()
     assert protocol.decode_reply(b'{"server_time": 1, "interval": 10}', drops).commands == ()
     assert not drops
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [(3, 3), (-5, 0), (1e308, protocol.MAX_LEFT_OUT), (10**4200, protocol.MAX_LEFT_OUT)],
+)
+def test_a_reply_cannot_make_a_count_that_nothing_can_send(said: float, read: int) -> None:
+    body = json.dumps({"server_time": 1, "interval": 1, "rows_left_out": said}).encode()
+    assert protocol.decode_reply(body).rows_left_out == read
 
 
 def test_a_reply_says_what_of_a_beat_was_not_stored_as_it_was() -> None:

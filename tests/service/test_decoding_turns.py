@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from daskscope.protocol import encode
+from daskscope.protocol import MAX_STREAM, STREAM_UNIT, encode, pack_columns, unpack_columns
 from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.ingest import otlp_json, otlp_size
 from daskscope_service.ingest.decoding_turns import MOST_OF_ONE, DecodingTurns
+from daskscope_service.ingest.heartbeat import parse
 from daskscope_service.services import services
 from daskscope_service.settings import Settings
 from daskscope_service.web.problems import Problem
@@ -29,12 +31,29 @@ def beat(**fields: Any) -> tuple[str, bytes]:
     return "/api/v1/heartbeats", json.dumps(json.loads(encode(make_beat())) | fields).encode()
 
 
+def packed_runs(number: int) -> list[dict[str, Any]]:
+    """Return task streams of equal runs, which take few bytes."""
+    columns = [[0] * MAX_STREAM for _ in range(5)] + [[1] * MAX_STREAM]
+    columns += [[0] * MAX_STREAM for _ in range(4)]
+    stream = {
+        "started_at": time.time() - 60,
+        "stopped_at": time.time() - 60 + STREAM_UNIT,
+        "runs": MAX_STREAM,
+        "merged": 0,
+        "workers": ["tcp://10.0.0.1:4000"],
+        "prefixes": ["inc"],
+        "columns": pack_columns(columns),
+    }
+    return [stream | {"id": str(place)} for place in range(number)]
+
+
 POINT = {"timeUnixNano": "1", "asDouble": 1.5}
 METRIC = {"name": "a", "gauge": {"dataPoints": [POINT] * 8_000}}
 OTLP = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [METRIC]}]}]}
 
 COSTLY = {
     "a small beat to correct": beat(events=[{}] * 10),
+    "a small beat of many runs": beat(task_streams=packed_runs(50)),
     "a beat to correct": beat(events=[{}] * 40_000),
     "a beat of many rows": beat(
         activities=[{"prefix": str(number), "seconds": {}} for number in range(9_000)]
@@ -70,6 +89,15 @@ def test_what_takes_long_to_decode_waits_without_a_place(tmp_path: Path, what: s
             assert sorted(one.result(PATIENCE) for one in costly) == [200] * MOST_OF_ONE + [429]
     finally:
         close_app(app)
+
+
+def test_a_stream_that_hides_how_many_runs_it_has_is_not_unpacked() -> None:
+    [stream] = packed_runs(1)
+    assert len(stream["columns"]) < 2_000
+    with pytest.raises(ValueError, match="does not have the size"):
+        unpack_columns(stream["columns"], most=1)
+    found = parse(beat(task_streams=[stream | {"runs": 1}])[1], time.time())
+    assert (found.rows_left_out, found.reported[0].field) == (1, "$.task_streams[0].columns")
 
 
 def test_turns_go_round_among_workspaces() -> None:

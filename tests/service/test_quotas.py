@@ -158,6 +158,42 @@ def test_clusters_and_series_that_come_between_two_counts_count(
         assert beat_of_another() == 200
 
 
+def test_quotas_hold_for_what_is_received_at_the_same_moment(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with serving(tmp_path, new_database(), quota_clusters=5, quota_series=50) as service:
+        numbers = itertools.count()
+
+        def send(_: int) -> None:
+            name = f"m{next(numbers)}"
+            status, _ = service.metrics(*(f"{name}_{number}" for number in range(40)))
+            assert status in (200, 429)
+            assert service.beat(make_beat(make_cluster(name))).status_code in (200, 429)
+
+        with ThreadPoolExecutor(12) as pool:
+            list(pool.map(send, range(24)))
+        # As many as there is room for, however many of a request's those are.
+        assert len(service.stored(schema.series.c.metric)) == 50
+        assert len(service.stored(schema.cluster.c.id)) == 5
+
+
+def test_a_place_of_what_was_not_stored_is_free_again(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    with serving(tmp_path, new_database(), quota_clusters=2, quota_series=2) as service:
+        for number in range(5):
+            elsewhere = make_cluster(f"e{number}", workspace="another")
+            assert service.beat(make_beat(elsewhere)).status_code == 403
+        assert service.beat(make_beat(make_cluster("first"))).status_code == 200
+        # Of a known cluster, the labels changed.
+        for number in range(5):
+            renamed = make_cluster("first", tags={"n": str(number)})
+            assert service.beat(make_beat(renamed, number + 2)).status_code == 200
+        service.quotas.count()
+        assert service.beat(make_beat(make_cluster("second"))).status_code == 200
+        assert service.beat(make_beat(make_cluster("third"))).status_code == 429
+
+
 def test_quotas_hold_at_once_after_a_restart(tmp_path: Path, new_database: NewDatabase) -> None:
     database = new_database()
     with serving(tmp_path, database) as service:

@@ -7,7 +7,8 @@ successor is harmless: only a row of the same or a later heartbeat replaces a ro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
@@ -15,14 +16,14 @@ from urllib.parse import quote
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Table
 
-from daskscope.protocol import MAX_AHEAD, PROTOCOL, CodeFrame, Heartbeat
+from daskscope.protocol import MAX_AHEAD, MAX_STREAM, PROTOCOL, CodeFrame, Heartbeat
 from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import failure_notice, loss_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert
 from daskscope_service.db.wire import RowMaker, to_json
-from daskscope_service.ingest.beat_schema import is_within, make_decoder, problem_in
+from daskscope_service.ingest.beat_schema import entries_of, is_within, make_decoder, problem_in
 from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.computation_rows import END, has_ended, is_due, runs
@@ -70,24 +71,27 @@ class _Version(msgspec.Struct):
 _version_decoder = msgspec.json.Decoder(_Version)
 
 
-class NeedsCorrection(Exception):
-    """A heartbeat has values out of bounds. Correcting it takes far longer than reading it."""
+class TakesLong(Exception):
+    """A heartbeat takes far longer than it takes to read its JSON.
+
+    It has values out of bounds, which are corrected, or task streams with many entries.
+    """
 
 
-def parse(body: bytes, now: float, *, correcting: bool = True) -> Corrected:
+def parse(body: bytes, now: float, *, at_once: bool = False) -> Corrected:
     """Return the heartbeat in ``body``, or its valid parts. ``now``: the service's clock.
 
     Raises
     ------
-    NeedsCorrection
-        It has to be corrected, and ``correcting`` is False.
+    TakesLong
+        It does, and ``at_once`` is True.
     Problem
         400: the body is not JSON, or is of another major version of the protocol; or a field is
         missing or holds something that it cannot, and belongs to no row that could be left out.
         ``detail`` and ``field`` name it as a JSON path.
     """
     try:
-        found = _parse(body, now, correcting)
+        found = _parse(body, now, at_once)
     except msgspec.ValidationError as error:
         # Another version may have other fields: then report the version instead.
         _check_version(_version_of(body))
@@ -108,19 +112,21 @@ def parse(body: bytes, now: float, *, correcting: bool = True) -> Corrected:
     return found
 
 
-def _parse(body: bytes, now: float, correcting: bool) -> Corrected:
+def _parse(body: bytes, now: float, at_once: bool) -> Corrected:
     try:
         beat = _decode(body)
     except msgspec.ValidationError:
-        if not correcting:
-            raise NeedsCorrection from None
+        if at_once:
+            raise TakesLong from None
         if depth(body) > _MOST_DEPTH:
             raise
         return correct(msgspec.json.decode(body), now)
+    if at_once and entries_of(beat) > MAX_STREAM:
+        raise TakesLong
     if is_within(beat, now + MAX_AHEAD):
         return Corrected(beat)
-    if not correcting:
-        raise NeedsCorrection
+    if at_once:
+        raise TakesLong
     return correct(msgspec.json.decode(msgspec.json.encode(beat)), now)
 
 
@@ -128,7 +134,7 @@ class _Delivery:
     """A heartbeat on its way into the database. ``beat`` and more are set with its rows."""
 
     __slots__ = (
-        *("beat", "corrected", "labelled", "named", "now", "text", "token", "usage"),
+        *("beat", "corrected", "labelled", "named", "now", "places", "text", "token", "usage"),
         "workspace",
     )
 
@@ -141,6 +147,7 @@ class _Delivery:
     def __init__(self, text: bytes, workspace: str, token: str, now: float) -> None:
         self.text = text
         self.corrected = None
+        self.places = 0
         self.workspace = workspace
         self.token = token
         self.now = now
@@ -191,8 +198,8 @@ class BeatStore:
 
         Raises
         ------
-        NeedsCorrection
-            It has to be corrected first, by :func:`parse`, while no one waits for that.
+        TakesLong
+            It has to be parsed first, by :func:`parse`, while no one waits for that.
         Problem
             As :func:`parse`; 403 for a heartbeat that is meant for another workspace, or whose
             cluster another token reports; 429 for a new cluster that the workspace has no room for.
@@ -202,9 +209,10 @@ class BeatStore:
         delivery = _Delivery(text, workspace, token, now)
         delivery.corrected = parsed
         make = partial(self._make, delivery)
-        wanted: tuple[str, ...] = self._writer.write(
-            make if len(text) <= SMALL_BYTES else make(), self._wanted, delivery, token=token
-        )
+        with self._settling(delivery):
+            wanted: tuple[str, ...] = self._writer.write(
+                make if len(text) <= SMALL_BYTES else make(), self._wanted, delivery, token=token
+            )
         return self._kept(delivery, wanted)
 
     async def keep_soon(
@@ -213,8 +221,19 @@ class BeatStore:
         """Do as :meth:`keep`, on an event loop. ``text`` has no more than ``SMALL_BYTES``."""
         delivery = _Delivery(text, workspace, token, now)
         make = partial(self._make, delivery)
-        wanted = await self._writer.write_soon(make, self._wanted, delivery, token=token)
+        with self._settling(delivery):
+            wanted = await self._writer.write_soon(make, self._wanted, delivery, token=token)
         return self._kept(delivery, wanted)
+
+    @contextmanager
+    def _settling(self, delivery: _Delivery) -> Iterator[None]:
+        """Give back the place of a cluster that was not stored in the block after all."""
+        used = 0
+        try:
+            yield
+            used = delivery.places
+        finally:
+            self._quotas.settle(delivery.workspace, "clusters", delivery.places, used)
 
     def _kept(
         self, delivery: _Delivery, wanted: tuple[str, ...]
@@ -228,7 +247,7 @@ class BeatStore:
 
     def _make(self, delivery: _Delivery) -> dict[Upsert, list[tuple[Any, ...]]]:
         if delivery.corrected is None:
-            delivery.corrected = parse(delivery.text, delivery.now, correcting=False)
+            delivery.corrected = parse(delivery.text, delivery.now, at_once=True)
         delivery.beat = beat = delivery.corrected.beat
         seq = min(beat.seq, int((delivery.now + _NUMBER_AHEAD) * 1000))
         workspace, meant = delivery.workspace, beat.cluster.workspace
@@ -241,8 +260,10 @@ class BeatStore:
                 field="$.cluster.workspace",
             )
         changed = self._labels.changed(beat, workspace)  # those of a new cluster, too
-        if self._quotas.is_full(workspace, "clusters", changed) and not self._is_known(delivery):
-            raise self._quotas.problem(workspace, "clusters")
+        if changed:
+            delivery.places = self._quotas.take(workspace, "clusters", 1)
+            if not delivery.places and not self._is_known(delivery):
+                raise self._quotas.problem(workspace, "clusters")
         if not self._senders.may_report(workspace, beat.cluster.id, delivery.token):
             raise Problem(
                 403,

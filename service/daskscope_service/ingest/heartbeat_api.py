@@ -14,7 +14,7 @@ from daskscope_service.accounts.access import require_recently
 from daskscope_service.ingest.beat_schema import BEAT
 from daskscope_service.ingest.correction import Corrected
 from daskscope_service.ingest.decoding_turns import DecodingTurns
-from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore, NeedsCorrection, parse
+from daskscope_service.ingest.heartbeat import SMALL_BYTES, BeatStore, TakesLong, parse
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.service_metrics import ServiceMetrics
@@ -69,10 +69,10 @@ class Answers:
         text = unpacked(body, encoding, MAX_BEAT_BYTES)
         now = time.time()
         if len(text) <= _FEW_BYTES:
-            with contextlib.suppress(NeedsCorrection):
+            with contextlib.suppress(TakesLong):
                 # The writer decodes small heartbeats; larger ones are decoded before they take a
                 # place.
-                parsed = None if len(text) <= SMALL_BYTES else parse(text, now, correcting=False)
+                parsed = None if len(text) <= SMALL_BYTES else parse(text, now, at_once=True)
                 return self._stored(text, workspace, now, token, parsed)
         with self._turns.turn(workspace):
             return self._stored(text, workspace, now, token, parse(text, now))
@@ -95,7 +95,7 @@ class Answers:
             async with self._writer.place_soon():
                 now = time.time()
                 stored, code_wanted = await self._beats.keep_soon(text, workspace, now, token)
-        except NeedsCorrection:
+        except TakesLong:
             return None
         self._quotas.note(workspace, len(text))
         if self._outbox.knows(workspace):

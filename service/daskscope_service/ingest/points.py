@@ -149,22 +149,26 @@ class MetricStore:
         memory = self._memory
         if memory.spent:
             memory = self._memory = SeriesMemory(self._engine)
+        places = taken = used = beyond = 0
         try:
             decoded = self._decode(request, workspace, memory)
-            beyond = 0
             if decoded.waiting:
-                new = sum(len(point.series) for point in decoded.waiting)
-                if self._quotas.is_full(workspace, "series", new):
-                    beyond = self._leave_out_new(decoded, workspace)
+                new = len({one for point in decoded.waiting for one in point.series})
+                places = taken = self._quotas.take(workspace, "series", new)
+                if places < new:
+                    beyond, taken = self._leave_out_new(decoded, workspace, places)
             with self._writer.place():
                 if decoded.waiting:
                     decoded.rows += self._learn(decoded.waiting, workspace, memory)
+                    used = taken
                 decoded.rows.sort()  # in the table's order: neighbours share a page
                 self._writer.write({memory.points: decoded.rows})
         except Outdated:
             self._memory = SeriesMemory(self._engine)
             why = "Series were removed at the same time. Nothing was stored; send this again."
             raise Problem(503, why, headers={"Retry-After": "1"}) from None
+        finally:
+            self._quotas.settle(workspace, "series", places, used)
         rejected = decoded.seen - decoded.kept
         if not rejected:
             return Stored()
@@ -206,22 +210,28 @@ class MetricStore:
                         decoded.seen += len(getattr(metric, kind).data_points)
         return decoded
 
-    def _leave_out_new(self, decoded: _Decoded, workspace: str) -> int:
-        """Leave out the points of series that are not stored yet; return how many."""
+    def _leave_out_new(self, decoded: _Decoded, workspace: str, places: int) -> tuple[int, int]:
+        """Leave out the points of series that are not stored yet and find none of the ``places``.
+
+        Return how many points are left out, and how many places the others take.
+        """
         wanted = {one for point in decoded.waiting for one in point.series}
         there = self._ids(wanted, workspace)
-        kept = [
-            point
-            for point in decoded.waiting
-            if all(
-                (one.cluster, one.metric, one.field, one.attributes) in there
+        taken: set[_Series] = set()
+        kept: list[_Waiting] = []
+        for point in decoded.waiting:
+            new = {
+                one
                 for one in point.series
-            )
-        ]
+                if (one.cluster, one.metric, one.field, one.attributes) not in there
+            }
+            if len(taken) + len(new - taken) <= places:
+                taken |= new
+                kept.append(point)
         beyond = len(decoded.waiting) - len(kept)
         decoded.waiting = kept
         decoded.kept -= beyond
-        return beyond
+        return beyond, len(taken)
 
     def _learn(
         self, waiting: Sequence[_Waiting], workspace: str, memory: SeriesMemory

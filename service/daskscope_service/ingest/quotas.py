@@ -2,10 +2,10 @@
 
 A thread counts clusters and series every minute, and estimates bytes every ten. Then data beyond a
 quota is refused until there is room; accepted data stays. In between, clusters and series that may
-be new are added up; if they and the last count reach the quota, or if there was no count since the
-service started, those of the workspace are counted anew. What is accepted after an estimate of
-bytes is added to it with its size as it arrived. That may be far more than it takes: most rows
-replace others. So once it is half of the room that was left, bytes are estimated anew.
+be new get a place before they are stored; if there are not enough places, or if there was no count
+since the service started, those of the workspace are counted anew. What is accepted after an
+estimate of bytes is added to it with its size as it arrived. That may be far more than it takes:
+most rows replace others. So once it is half of the room that was left, bytes are estimated anew.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from daskscope_service.web.problems import Problem
 
 Kind = Literal["clusters", "series", "bytes"]
 KINDS: tuple[Kind, ...] = ("clusters", "series", "bytes")
+#: A workspace, and what of it is counted.
+_Counted = tuple[str, Kind]
 
 #: Seconds between two counts, but at least so many times the duration of the last count; and the
 #: number of counts between two estimates of bytes.
@@ -82,9 +84,12 @@ class Quotas:
         self._full: frozenset[tuple[str, Kind]] = frozenset()
         #: Bytes that workspaces have sent since theirs were estimated.
         self._accepted: Counter[str] = Counter()
-        #: Clusters and series that may have been new, since theirs were counted.
-        self._came: Counter[tuple[str, Kind]] = Counter()
-        self._not_anew_before: dict[tuple[str, Kind], float] = {}
+        #: Places that were given to clusters and series, which may have been new: all; those that
+        #: are not stored yet; and those that the last count contains.
+        self._given: Counter[_Counted] = Counter()
+        self._pending: Counter[_Counted] = Counter()
+        self._contained: Counter[_Counted] = Counter()
+        self._not_anew_before: dict[_Counted, float] = {}
         self._lock = threading.Lock()
         self._rounds = 0
         self._not_before = 0.0
@@ -102,34 +107,68 @@ class Quotas:
         with self._lock:
             self._accepted[workspace] += size
 
-    def is_full(self, workspace: str, kind: Literal["clusters", "series"], new: int) -> bool:
-        """Return whether ``workspace`` has used up its quota of this kind.
+    def take(self, workspace: str, kind: Literal["clusters", "series"], new: int) -> int:
+        """Return how many of ``new`` may be stored, which may be known already; hold their places.
 
-        ``new`` are to be stored, which may be new. What others store at this moment does not count.
+        The caller calls :meth:`settle` with this number, whatever becomes of them.
         """
-        with self._lock:
-            self._came[workspace, kind] += new
-        if (workspace, kind) in self._full:
-            return True
         limit, _ = self._limits[kind]
-        came = self._came[workspace, kind]
-        counted = self._rounds > 0 or workspace in self._used[kind]
-        if not (limit and came) or (counted and self._use(workspace, kind) + came < limit):
-            return False
-        began = time.monotonic()
-        if began < self._not_anew_before.get((workspace, kind), 0.0):
-            return False
+        counted = workspace, kind
+        if not limit:
+            return new
+        if counted in self._full:
+            return 0
+        places = self._take(counted, limit, new, at_least=new)
+        if not places and time.monotonic() >= self._not_anew_before.get(counted, 0.0):
+            self._count_anew(workspace, kind)
+        return places or self._take(counted, limit, new)
+
+    def _take(self, counted: _Counted, limit: int, new: int, at_least: int = 1) -> int:
+        """Hold ``new`` places, or as many as there are; none if these are fewer than that."""
+        workspace, kind = counted
+        with self._lock:
+            if not self._is_counted(workspace, kind):
+                return 0
+            since = self._given[counted] - self._contained[counted]
+            places = min(new, limit - self._use(workspace, kind) - since)
+            if places < at_least:
+                return 0
+            self._given[counted] += places
+            self._pending[counted] += places
+        return places
+
+    def settle(
+        self, workspace: str, kind: Literal["clusters", "series"], places: int, used: int
+    ) -> None:
+        """Give back ``places`` of :meth:`take`, but for those ``used`` by what was stored."""
+        if places and self._limits[kind][0]:
+            with self._lock:
+                self._pending[workspace, kind] -= places
+                self._given[workspace, kind] -= places - used
+
+    def _is_counted(self, workspace: str, kind: Kind) -> bool:
+        return self._rounds > 0 or workspace in self._used[kind]
+
+    def _count_anew(self, workspace: str, kind: Literal["clusters", "series"]) -> None:
+        counted = workspace, kind
+        began, contained = time.monotonic(), self._stored()
         table = schema.cluster if kind == "clusters" else schema.series
         with self._engine.connect() as connection:
             used = connection.execute(select_in(workspace, table, func.count())).scalar_one()
         ended = time.monotonic()
         with self._lock:
-            self._not_anew_before[workspace, kind] = ended + _TIMES * (ended - began)
-            self._came[workspace, kind] = max(self._came[workspace, kind] - came, 0)
+            self._not_anew_before[counted] = ended + _TIMES * (ended - began)
+            self._contained[counted] = contained[counted]
             self._used = {**self._used, kind: {**self._used[kind], workspace: used}}
-            if used >= limit:
-                self._full |= {(workspace, kind)}
-        return bool(used >= limit)
+            if used >= self._limits[kind][0]:
+                self._full |= {counted}
+
+    def _stored(self) -> Counter[_Counted]:
+        """Return the places of what is stored by now, so that a count that begins contains it."""
+        with self._lock:
+            stored = self._given.copy()
+            stored.subtract(self._pending)
+        return stored
 
     def check(self, workspace: str) -> None:
         """Raise Problem if ``workspace`` may store nothing more."""
@@ -172,10 +211,9 @@ class Quotas:
 
     def count(self) -> None:
         """Count the data of all workspaces."""
+        contained = self._stored()
         with self._lock:
             before = self._accepted.copy()  # is in the database by now
-            self._came.clear()
-            self._not_anew_before.clear()
         with self._engine.connect() as connection:
             workspaces = connection.execute(select(schema.workspace.c.id)).scalars().all()
             series = _by_workspace(connection, schema.series)
@@ -191,9 +229,11 @@ class Quotas:
                     for name in workspaces
                 },
             }
-        self._rounds += 1
         with self._lock:
+            self._rounds += 1
             self._used = used
+            self._contained = contained
+            self._not_anew_before.clear()
             for name, size in before.items():
                 if name in estimated or name not in used["bytes"]:  # it may have been removed
                     self._accepted[name] -= size
