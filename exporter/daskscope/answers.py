@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -249,14 +250,15 @@ def _more(count: int) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M")
+    with suppress(ValueError, OverflowError, OSError):  # no time, or none of this machine's
+        if isinstance(value, datetime):
+            return value.astimezone().strftime("%Y-%m-%d %H:%M")
+        if isinstance(value, float):
+            return str(timedelta(seconds=round(value)))
     if isinstance(value, dict):
         if "rule" in value:  # the main cause
             return one_line(str(value["rule"]))
         return one_line(", ".join(f"{name}: {one}" for name, one in value.items()))
-    if isinstance(value, float):
-        return str(timedelta(seconds=round(value)))
     return one_line(str(value))
 
 

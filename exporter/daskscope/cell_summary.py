@@ -7,6 +7,7 @@ the line when it is there; only Jupyter can change a line that it has shown.
 from __future__ import annotations
 
 import html
+import math
 import sys
 import threading
 import time
@@ -25,11 +26,13 @@ from daskscope.errors import DaskscopeError
 from daskscope.latest_computations import SentComputation, latest_computations
 from daskscope.observe.tasks.of_clients import MAX_ROWS
 from daskscope.one_line import one_line
+from daskscope.protocol import MAX_AMOUNT
 from daskscope.service_client import ServiceClient, service_client
 from daskscope.task_context import method_of_class
 
-#: Seconds that a cell's end waits for the scheduler's answer. Without one, there is no line.
-PATIENCE = 2.0
+#: Seconds that a cell's end waits for the scheduler's answer. Without one, there is no line, and
+#: for some seconds no cell waits for one.
+PATIENCE, NO_PATIENCE = 2.0, 20.0
 #: Seconds after which what a cell sent has left the client.
 ON_ITS_WAY = 0.05
 #: Seconds between questions to the service for what it found, which it knows a beat later.
@@ -38,6 +41,8 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 LONG = 1.0
 #: Lower costs are not shown as a number.
 LEAST_COST = 0.01
+#: Characters of a currency in the line.
+MAX_CURRENCY = 20
 #: Computations that are known to have had their line; beyond it the oldest are forgotten.
 MAX_SHOWN = 2_000
 #: Characters of a finding's sentence in the line.
@@ -48,7 +53,9 @@ MAX_SENTENCE = 160
 class _Watched:
     """A registered client: whether it has sent a graph since the last cell, and what was shown.
 
-    ``run_on`` are the ids of computations that a line has shown as unfinished.
+    ``run_on`` are the ids of computations that a line has shown as unfinished. ``unanswered_at`` is
+    when the last cell ended, if the scheduler has not been heard since; it is asked again at
+    ``ask_at``. Both are of the monotonic clock.
     """
 
     settings: Settings
@@ -56,6 +63,8 @@ class _Watched:
     sent: bool = False
     shown: dict[str, None] = field(default_factory=dict)
     run_on: set[str] = field(default_factory=set)
+    unanswered_at: float = math.inf
+    ask_at: float = 0.0
 
 
 #: The registered clients of this process.
@@ -126,15 +135,24 @@ def _after_cell(contained: Contained) -> None:
 
 
 def _summarize(client: Client, watched: _Watched) -> None:
+    before, watched.unanswered_at = watched.unanswered_at, time.monotonic()
+    if watched.unanswered_at < watched.ask_at:
+        return
+    watched.ask_at = watched.unanswered_at + NO_PATIENCE
     # Dask's client sends graphs on another connection than questions, every few milliseconds.
     time.sleep(ON_ITS_WAY)
     found: list[SentComputation] = client.sync(
         latest_computations, client, callback_timeout=PATIENCE
     )
+    watched.unanswered_at, watched.ask_at = math.inf, 0.0
+    # Those that began before a cell ended that has no line, because there was no answer.
+    since = time.monotonic() - before
+    missed = {one["id"] for one in found if one["now"] - one["started_at"] > since >= 0}
+    missed -= watched.shown.keys()
     ended = {one["id"] for one in found if one["ended_at"] is not None}
-    new = [one for one in found if one["id"] not in watched.shown]
-    earlier = [one for one in found if one["id"] in watched.run_on & ended]
-    ids = dict.fromkeys(one["id"] for one in new)
+    new = [one for one in found if one["id"] not in watched.shown.keys() | missed]
+    earlier = [one for one in found if one["id"] in (watched.run_on | missed) & ended]
+    ids = dict.fromkeys([*missed, *(one["id"] for one in new)])
     watched.run_on = (watched.run_on | ids.keys()) - ended
     watched.shown |= ids
     for _ in range(len(watched.shown) - MAX_SHOWN):
@@ -207,9 +225,10 @@ class Summary:
         """Add cost and first finding; return whether no more is to be expected."""
         run = service.answer("GET", f"runs/{quote(self._longest['id'], safe='')}")
         cost, currency = run.get("cost"), run.get("currency")
-        if len(self._computations) == 1 and isinstance(cost, float | int) and currency:
+        one = len(self._computations) == 1 and currency
+        if one and isinstance(cost, float | int) and 0 <= cost <= MAX_AMOUNT:
             amount = f"{cost:,.2f}" if cost >= LEAST_COST else f"< {LEAST_COST}"
-            self.cost = f"{amount} {one_line(str(currency))}"
+            self.cost = f"{amount} {one_line(str(currency))[:MAX_CURRENCY]}"
         answer = service.answer("GET", f"findings/{quote(self._longest['id'], safe='')}")
         findings = answer.get("findings")
         shown = (

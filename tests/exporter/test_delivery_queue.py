@@ -53,6 +53,12 @@ def event(id: str, message: str) -> protocol.Event:
     return protocol.Event(id=id, at=1.0, topic="mine", message=message, cut=False)
 
 
+def test_a_count_to_which_others_add_is_one_that_can_be_sent() -> None:
+    pending = DeliveryQueue(1, Counter({"rejected span": 10**5_000, "refused row": 2}))
+    pending.add(snapshot())
+    assert pending.beat(1.0).drops == {"rejected span": protocol.MAX_COUNT, "refused row": 2}
+
+
 def test_code_that_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "_CODE", replace(queue._CODE, limit=2))
     drops: Counter[str] = Counter()

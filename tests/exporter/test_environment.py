@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,20 @@ def _what_runs_here() -> dict[str, Any]:
         "operating_system": f"{system.sysname} {system.release}",
         "architecture": system.machine,
     }
+
+
+def test_what_is_damaged_or_missing_in_an_environment_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toolz-1.0.dist-info").mkdir()  # an installation that broke off
+    (tmp_path / "lz4-1.0.dist-info").mkdir()
+    (tmp_path / "lz4-1.0.dist-info" / "METADATA").write_text("Name: lz4\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "executable", None)  # as where Python is embedded
+    found = environment.environment.__wrapped__()
+    assert found.packages["dask"] == version("dask")
+    assert not {"toolz", "lz4"} & found.packages.keys()
+    assert found.python_path == ""
 
 
 def test_a_scheduler_tells_what_it_runs_on(recorder: Recorder) -> None:

@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from daskscope import cell_summary
 from daskscope.cell_summary import Summary
+from daskscope.config import settings
 from daskscope.latest_computations import SentComputation
 from daskscope.observe.tasks.of_clients import MAX_ROWS, OfClients
 from tests.patience import stretched
@@ -94,6 +97,59 @@ def test_a_cluster_that_sends_otlp_only_has_no_link() -> None:
     summary = Summary([computation()], None)
     assert repr(summary) == "✓ 42.0 s · 8,100 tasks · threads 38% idle"
     assert "<a" not in summary._repr_html_()
+
+
+def test_a_scheduler_that_does_not_answer_costs_one_cell_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked = 0.0, 0
+    answer: list[SentComputation] | None = None
+    lines: list[str] = []
+
+    class Stopped:
+        def sync(self, *_: Any, **__: Any) -> list[SentComputation]:
+            nonlocal asked
+            asked += 1
+            if answer is None:
+                raise TimeoutError
+            return answer
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None)
+    monkeypatch.setattr(cell_summary, "time", clock)
+    monkeypatch.setattr(cell_summary, "_show", lambda line, _: lines.append(repr(line)))
+    client: Any = Stopped()
+    watched = cell_summary._Watched(settings(), None)
+    with pytest.raises(TimeoutError):
+        cell_summary._summarize(client, watched)
+    now = 5.0
+    cell_summary._summarize(client, watched)
+    assert (asked, lines) == (1, [])
+    now = 5.0 + cell_summary.NO_PATIENCE
+    # One began before the last cell without a line had ended, the other after.
+    answer = [computation(started_at=120.0), computation(id="c2", started_at=135.0, tasks=1)]
+    cell_summary._summarize(client, watched)
+    assert lines == [
+        "✓ 22.0 s · began in an earlier cell · 8,100 tasks · threads 38% idle",
+        "✓ 7 s · 1 task · threads 38% idle",
+    ]
+    cell_summary._summarize(client, watched)
+    assert (asked, len(lines)) == (3, 2)
+
+
+def test_what_a_service_says_makes_no_line_long() -> None:
+    class Service:
+        def __init__(self, cost: float) -> None:
+            self.cost = cost
+
+        def answer(self, _method: str, path: str) -> dict[str, Any]:
+            if path.startswith("runs/"):
+                return {"cost": self.cost, "currency": "USD" * 1_000, "status": "finished"}
+            return {"findings": [{"sentence": "x" * 10_000}]}
+
+    for cost in (1.0, 1e300, 10**4_000, float("nan")):
+        summary = Summary([computation()], None)
+        summary.complete(Service(cost))  # type: ignore[arg-type]
+        assert len(repr(summary)) < 300
 
 
 def test_what_a_finding_says_cannot_break_the_page() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 import re
 import time
@@ -256,6 +257,14 @@ def test_lists_and_items_show_as_tables_and_lines_in_a_console_and_a_notebook() 
     assert repr(many).splitlines()[-1].startswith("… 8 more of 28;")
     assert len(repr(many).splitlines()) == 22
     assert repr(daskscope.list_computations(OTHER, user="nobody")) == "[]"
+
+
+def test_an_item_with_a_value_that_none_can_be_shows_all_the_same() -> None:
+    for odd in (math.inf, math.nan, 1e300, datetime.max.replace(tzinfo=UTC)):
+        item = answers.Answer(duration=odd, started_at=odd, name="nightly")
+        found = answers.Answers([item], answers.CLUSTERS)
+        for shown in (repr(item), repr(found), item._repr_html_(), found._repr_html_()):
+            assert "nightly" in shown
 
 
 def test_a_notebook_and_a_terminal_obey_nothing_in_an_item(filled: ServiceProcess) -> None:

@@ -44,7 +44,7 @@ Ask = Callable[..., requests.Response]
 @pytest.fixture(scope="module")
 def ask(shared_service: ServiceProcess) -> Ask:
     writer = SeedWriter(WORKSPACE, NOW)
-    for name in ("ran", "long", "wide", "never", "off", "old"):
+    for name in ("ran", "long", "wide", "named", "never", "off", "old"):
         writer.cluster(name, name=name, user="ada", started=-5000, stopped=-100, workers=2)
     settings = {"off": SETTINGS | {"stream.transmit": "false"}, "old": {"logs.transmit": "true"}}
     for name, values in settings.items():
@@ -74,6 +74,10 @@ def ask(shared_service: ServiceProcess) -> Ask:
     ]
     for part in range(40):
         writer.stream("wide", f"s{part:02}", BEGAN + 10 * part, workers, PREFIXES, odd)
+    # Rows of one run, with as long names as a heartbeat can have.
+    for part in range(30):
+        names = [f"tcp://{part}-{number}".ljust(4_000, "x") for number in range(75)]
+        writer.stream("named", f"s{part:02}", BEGAN + 10 * part, names, PREFIXES, RUNS[:1])
     writer.write(shared_service.engine)
     session = requests.Session()
     form = {"token": shared_service.token(["read"], WORKSPACE)}
@@ -148,21 +152,28 @@ def test_the_script_gets_the_stored_runs_packed(ask: Ask) -> None:
     assert [row["id"] for row in before["rows"]] == ["s1"]
 
 
-def test_an_answer_to_the_script_is_bounded_and_goes_on(ask: Ask) -> None:
+@pytest.mark.parametrize(("cluster", "rows"), [("wide", 40), ("named", 30)])
+def test_an_answer_to_the_script_is_bounded_and_goes_on(ask: Ask, cluster: str, rows: int) -> None:
     seen: list[str] = []
     cursor: dict[str, Any] = {}
     answers = 0
     while True:
-        answer = ask("wide", ".json", since=NOW - 5000, until=NOW, **cursor)
-        assert len(answer.content) < 1.2 * task_stream.MOST_SENT
+        answer = ask(cluster, ".json", since=NOW - 5000, until=NOW, **cursor)
+        assert len(answer.content) < 1.4 * task_stream.MOST_SENT
         found = answer.json()
         seen += [row["id"] for row in found["rows"]]
         answers += 1
         if found["next"] is None:
             break
         cursor = {"cursor": found["next"]}
-    assert seen == [f"s{part:02}" for part in reversed(range(40))]
+    assert seen == [f"s{part:02}" for part in reversed(range(rows))]
     assert answers > 1
+
+
+def test_a_table_reads_few_rows_that_have_long_names(ask: Ask) -> None:
+    page = _words(ask("named").text)
+    [entries] = re.findall(r"The table has the newest (\d+) entries of this time", page)
+    assert 1 < int(entries) < 20
 
 
 def test_a_table_of_too_much_says_what_it_has(ask: Ask) -> None:

@@ -231,7 +231,10 @@ class DeliveryQueue:
             sent_at=now,
             cluster=self._last.cluster,
             status=self._last.status,
-            drops=dict(self._drops),
+            # Services and collectors say how much they rejected: any number.
+            drops={
+                what: min(count, protocol.MAX_COUNT) for what, count in dict(self._drops).items()
+            },
             **parts,
         )
 

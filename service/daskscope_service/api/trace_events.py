@@ -9,6 +9,7 @@ from flask import Blueprint, Response
 
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, Selection, encode_cursor, reading
+from daskscope_service.insight.task_stream import names_as_entries
 from daskscope_service.insight.trace_events import trace_events
 from daskscope_service.queries.cluster_filter import cluster_called
 from daskscope_service.queries.clusters import one_cluster
@@ -49,7 +50,7 @@ def trace(cluster_id: str) -> Response:
         for _ in range(_MOST_READS):
             page = list_task_streams(scope, which)
             streams += page.items
-            events += sum(len(stream["count"]) for stream in page.items)
+            events += sum(len(one["count"]) + names_as_entries(one) for one in page.items)
             which = replace(which, after=page.next)
             if page.next is None or events >= MOST_EVENTS:
                 break

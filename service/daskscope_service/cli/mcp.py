@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_ANSWER = 4_000
 #: Characters of one text, and of a traceback.
 MAX_TEXT, MAX_TRACEBACK = 300, 1_500
+#: Characters of an id or an address of the service's: a longer one is left out.
+MAX_OURS = 1_000
 #: The most rows of an answer that an agent can ask for.
 MAX_ROWS = 20
 #: Around texts of users and programs.
@@ -236,20 +238,25 @@ def _answer(
         longer = _json(answer)
         if len(longer) > MAX_ANSWER - 100:
             if number == 0:
-                return _json(_cut(answer))
+                return _cut(answer)
             answer[name].pop()
             answer["more"] = f"{len(rows) - number} more, for which there is no room: {how}"
             return _json(answer)
         text = longer
-    return text if len(text) <= MAX_ANSWER else _json(_cut(answer))
+    return text if len(text) <= MAX_ANSWER else _cut(answer)
 
 
-def _cut(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an ``answer`` without the last entries of its longest innermost lists."""
-    while len(_json(answer)) > MAX_ANSWER - 100 and (lists := [*_innermost(answer)]):
-        max(lists, key=lambda one: len(_json(one))).pop()
+def _cut(answer: dict[str, Any]) -> str:
+    """Return an ``answer`` without the last entries of its longest innermost lists, as JSON."""
+    text = _json(answer)
+    while len(text) > MAX_ANSWER - 100 and (lists := [*_innermost(answer)]):
+        longest = max(lists, key=lambda one: len(_json(one)))
+        del longest[-max(len(longest) // 8, 1) :]
         answer["more"] = "some entries do not fit: the page has them all"
-    return answer
+        text = _json(answer)
+    if len(text) > MAX_ANSWER:  # no service of ours answers so
+        return _json({"more": "the answer does not fit: ask about less"})
+    return text
 
 
 def _innermost(value: Any) -> Iterator[list[Any]]:
@@ -273,8 +280,10 @@ def _fenced(value: Any, name: str = "") -> Any:
         return [_fenced(one, name) for one in value]
     if isinstance(value, float):
         return float(f"{value:.4g}")
-    if not isinstance(value, str) or name in _OURS:
+    if not isinstance(value, str):
         return value
+    if name in _OURS:
+        return value if len(value) <= MAX_OURS else None
     most = MAX_TRACEBACK if name == "traceback_end" else MAX_TEXT
     value = _unmarked(value)
     cut = value if len(value) <= most else f"{value[: most - 1]}…"

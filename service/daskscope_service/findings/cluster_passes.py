@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 #: Clusters that are judged and stored together.
 _TOGETHER = 20
 #: Seconds, about, for the clusters of one workspace in a round: other workspaces have a turn, too.
-_SECONDS = 10.0
+#: And how many clusters are read for it: there may be a million.
+_SECONDS, _MOST_READ = 10.0, 10_000
 #: Seconds after which findings of a running cluster are stored again though only their numbers
 #: changed, and after which a silent cluster is judged again.
 _RENEWED = 600.0
@@ -110,7 +111,7 @@ class ClusterPasses:
             )
             judged += len(some)
             self._go_on(monotonic() - began)
-        if judged < len(rows):
+        if judged < len(rows) or len(rows) == _MOST_READ:
             return judged, False
         self._ended[name] = self._passes.pop(name).began
         return judged, True
@@ -135,6 +136,7 @@ class ClusterPasses:
         )
         query = select_in(name, cluster, cluster.c.id, cluster.c.user, cluster.c.started_at)
         query = query.where(recent, cluster.c.id > going.reached).order_by(cluster.c.id)
+        query = query.limit(_MOST_READ)
         with self._engine.connect() as connection:
             return list(connection.execute(query).all())
 

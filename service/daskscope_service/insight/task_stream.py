@@ -10,6 +10,9 @@ from typing import Any
 from daskscope.protocol import STREAM_COLUMNS, STREAM_OUTCOMES, STREAM_UNIT, unpack_columns
 from daskscope_service.db.scope import Item
 
+#: Characters of names that take about as long to read as an entry.
+_AS_AN_ENTRY = 500
+
 
 def unpacked(row: Item) -> Item:
     """Return a stored row of a task stream as the API answers it, with times as seconds.
@@ -69,15 +72,17 @@ class WorkDone:
 def added_up(rows: Iterable[Item], chosen: Chosen, most: int) -> tuple[WorkDone, Item | None]:
     """Return the chosen runs of stored rows, added up, and the last row that was read.
 
-    It reads whole rows until it has read ``most`` entries. The last row is None if all were read.
+    It reads whole rows until it has read ``most`` entries, or what takes as long. The last row is
+    None if all were read.
     """
     found: dict[tuple[str, str], Work] = {}
-    entries = unreadable = 0
+    entries = unreadable = names = 0
     last = None
     for row in rows:
-        if entries >= most:
+        if entries + names >= most:
             return WorkDone(_longest_first(found), entries, unreadable), last
         last = row
+        names += names_as_entries(row)
         try:
             columns = _checked(row)
         except (ValueError, IndexError):
@@ -86,6 +91,13 @@ def added_up(rows: Iterable[Item], chosen: Chosen, most: int) -> tuple[WorkDone,
         entries += len(columns[0])
         _add(found, row, columns, chosen)
     return WorkDone(_longest_first(found), entries, unreadable), None
+
+
+def names_as_entries(row: Item) -> int:
+    """Return how many entries take as long to read as the names of a row, which may have megabytes:
+    most rows have some hundred characters of them.
+    """
+    return sum(map(len, (*row["workers"], *row["prefixes"]))) // _AS_AN_ENTRY
 
 
 def _longest_first(found: dict[tuple[str, str], Work]) -> list[Work]:

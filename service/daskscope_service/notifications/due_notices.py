@@ -38,8 +38,9 @@ _REPORTED_OTHERWISE = (
     *("silent", "failed", "upstream-failed", "cancelled", "out-of-memory", "idle-cluster"),
 )
 
-#: A cluster that has been silent for longer than this many seconds is not news any more.
-_SILENT_WITHIN = 86400.0
+#: A cluster that has been silent for longer than this many seconds is not news any more. And how
+#: many silent clusters, the newest, are news: as many as one process serves.
+_SILENT_WITHIN, _MOST_SILENT = 86400.0, 10_000
 #: The columns that are read of silent clusters: whole rows may be large.
 _OF_SILENT = [cluster.c[name] for name in ("id", "name", "user", *OF_VERDICT)]
 
@@ -86,6 +87,7 @@ def _silent(connection: Connection, workspace: str, silent_after: float) -> list
         cluster.c.last_seen_at < now - silent_after,
         cluster.c.last_seen_at > now - _SILENT_WITHIN,
     )
+    query = query.order_by(cluster.c.last_seen_at.desc()).limit(_MOST_SILENT)
     return [
         {
             # The id contains the time of the last heartbeat: if a cluster reports again and falls

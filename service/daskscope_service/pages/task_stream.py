@@ -108,10 +108,9 @@ def data(cluster_id: str) -> ResponseReturnValue:
         if sent > MOST_SENT:
             next = (rows[-1]["at"], rows[-1]["id"], "")
             break
-        indices = [
-            [known.setdefault(name, len(known)) for name in row[names]]
-            for known, names in ((workers, "workers"), (prefixes, "prefixes"))
-        ]
+        both = ((workers, row["workers"]), (prefixes, row["prefixes"]))
+        sent += sum(len(name) for known, names in both for name in names if name not in known)
+        indices = [[known.setdefault(name, len(known)) for name in names] for known, names in both]
         sent += len(row["columns"]) + 5 * sum(map(len, indices))
         rows.append(
             {

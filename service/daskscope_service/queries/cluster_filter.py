@@ -10,6 +10,7 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     and_,
+    false,
     func,
     literal,
     not_,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from daskscope.protocol import MAX_NAME
 from daskscope_service.costs.prices import prices_of
 from daskscope_service.costs.pricing import cost, reckonable, up
 from daskscope_service.db.row_values import columns_in
@@ -167,7 +169,9 @@ def _conditions(
     ):
         if value is not None:
             found.append(column == value)
-    if which.name is not None:
+    if which.name is not None and len(which.name) > MAX_NAME:
+        found.append(false())  # no name is so long, and SQLite refuses such a pattern
+    elif which.name is not None:
         texts = (cluster.c.name, cluster.c.id)
         found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
     # Even if this excludes no row: it makes SQLite use the index by time, in whose order the rows

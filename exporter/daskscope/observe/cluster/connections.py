@@ -41,7 +41,7 @@ class Peer:
 
 def peer_of(comm: Any) -> Peer | None:
     """Return the other end of a connection of Dask's; None if it has none any more."""
-    with suppress(AttributeError, ValueError, OSError):
+    with suppress(AttributeError, ValueError, OSError, struct.error, IndexError):
         peer_address, local_address = comm.peer_address, comm.local_address
         if peer_address.startswith("inproc://"):
             return Peer("", True, os.getuid() if hasattr(os, "getuid") else None)

@@ -9,11 +9,13 @@ import platform
 import socket
 import sys
 from functools import cache
+from typing import Any
 
 from distributed.scheduler import Scheduler
 from distributed.versions import get_versions
 
 from daskscope import protocol
+from daskscope.containment import contain
 from daskscope.deployment import deployment_here
 
 #: The packages whose versions explain most differences between two runs.
@@ -40,7 +42,7 @@ def environment() -> protocol.Environment:
     """Return this process's environment. The first call reads files: not on an event loop."""
     return protocol.Environment(
         python=platform.python_version(),
-        python_path=sys.executable,
+        python_path=sys.executable or "",  # None where Python is embedded
         operating_system=f"{platform.system()} {platform.release()}",
         architecture=platform.machine(),
         packages=dict(_versions()),
@@ -51,9 +53,12 @@ def _versions() -> list[tuple[str, str]]:
     versions = []
     for package in PACKAGES:
         try:
-            versions.append((package, importlib.metadata.version(package)))
-        except importlib.metadata.PackageNotFoundError:
+            version: Any = importlib.metadata.version(package)
+        except Exception as error:  # it is not installed, or damaged: its metadata are missing
+            contain(error)
             continue
+        if isinstance(version, str):  # None if the metadata do not say it
+            versions.append((package, version))
     return versions
 
 
@@ -75,9 +80,9 @@ def user() -> str:
     # On a JupyterHub all users may share one system account.
     of_hub = os.environ.get("JUPYTERHUB_USER")
     if of_hub:
-        return of_hub
+        return of_hub[: protocol.MAX_NAME]
     try:
-        return getpass.getuser()
+        return getpass.getuser()[: protocol.MAX_NAME]  # what a variable says, if there is one
     except (KeyError, OSError, ImportError):  # no such user id, as in many containers
         return UNKNOWN_USER
 

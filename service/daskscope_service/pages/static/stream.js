@@ -22,6 +22,7 @@
   const GREATEST = 16;
   const GAP = 2;
   const SHORTEST = 0.01;
+  const LAST = 253402300799; // the end of the year 9999: the service reads no later time
   const OUTCOMES = ["finished", "erred", "run again"];
   const HINT = matchMedia("(pointer: coarse)").matches
     ? "Touch a run to read it; drag sideways to move."
@@ -83,7 +84,7 @@
     const mine = turn;
     // Somewhat more than is shown, so that a small move needs no answer.
     const extra = (shown.until - shown.since) / 4;
-    const wanted = { since: Math.max(shown.since - extra, 0), until: shown.until + extra };
+    const wanted = { since: Math.max(shown.since - extra, 0), until: Math.min(shown.until + extra, LAST) };
     const rows = [];
     const workers = new Map();
     const prefixes = new Map();
@@ -117,7 +118,7 @@
         if (mine !== turn) return;
         cursor = found.next;
         if (cursor && entries >= MOST) {
-          reached = Math.min(...rows.map((row) => row.at));
+          reached = rows.reduce((least, row) => Math.min(least, row.at), Infinity);
           break;
         }
       } while (cursor);
@@ -443,8 +444,9 @@
   // --- the time shown ----------------------------------------------------------------------------
 
   function show(since, until) {
-    const least = Math.max(until - since, SHORTEST);
-    shown = { since: Math.max(since, 0), until: Math.max(since, 0) + least };
+    const length = Math.min(Math.max(until - since, SHORTEST), LAST);
+    const from = Math.min(Math.max(since, 0), LAST - length);
+    shown = { since: from, until: from + length };
     tip.hidden = true;
     document.getElementById("stream-range").textContent = `${clock(shown.since)} to ${clock(shown.until)} UTC`;
     soon();
