@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Engine, Table, insert
 
 from daskscope import names
-from daskscope.protocol import STREAM_UNIT, code_hash, pack_columns
+from daskscope.codec import code_hash, pack_columns
+from daskscope.protocol import STREAM_UNIT
 from daskscope_service.db import schema
 from daskscope_service.db.engine import make_workspace, writing
 from tests.seed_groups import span_of, task_groups

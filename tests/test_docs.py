@@ -82,6 +82,22 @@ def test_documented_modules_are_there() -> None:
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
+def test_the_architecture_names_every_room() -> None:
+    """Each module and folder that has a layer in pyproject.toml is in a table of the page."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    packages = [ROOT / "exporter" / "daskscope", ROOT / "service" / "daskscope_service"]
+    folders = [packages[0] / name for name in ("observe", "otlp")]
+    rooms = [
+        str(path.relative_to(ROOT))
+        for parent in (*packages, *folders)
+        for path in sorted(parent.iterdir())
+        if path.name[0] not in "_." and (path.is_dir() or path.suffix == ".py")
+    ]
+
+    assert rooms
+    assert [room for room in rooms if f"`{room}`" not in text and f"`{room}/" not in text] == []
+
+
 def test_the_page_on_privacy_names_every_setting_that_governs_what_leaves() -> None:
     """A new setting is explained there, or stands here as one that changes nothing of it."""
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Cuts long texts in the middle, so that their beginning and end stay.
 
-This file is also sent to the workers, as text, before ``daskscope.worker_logs``. So it uses only
+This file is also sent to the workers, as text, before ``daskscope.record_text``. So it uses only
 the standard library, and runs on any Python that distributed supports.
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar, cast
 
-from daskscope import messages, protocol
+from daskscope import codec, messages, protocol
 from daskscope.config import Settings
 from daskscope.containment import contain, each_guarded, guarded
 from daskscope.cutting import without_middle
@@ -29,6 +29,7 @@ from daskscope.observe.tasks.code import MAX_CODE
 from daskscope.observe.tasks.computation import Traced
 from daskscope.observe.tasks.stream import RawStream
 from daskscope.observe.workers.call_tree import MAX_SOURCE_LINE
+from daskscope.record_text import REFUSED, of_framework
 from daskscope.scrubbing import (
     Scrubber,
     shortened,
@@ -36,7 +37,6 @@ from daskscope.scrubbing import (
     without_source_lines,
 )
 from daskscope.sendable import sendable
-from daskscope.worker_logs import REFUSED, of_framework
 
 Row = TypeVar("Row")
 ClearedRow = TypeVar("ClearedRow")
@@ -163,7 +163,7 @@ class Privacy:
 
     def _code(self, code: protocol.Code) -> protocol.Code:
         text = self._scrub_code(code.text)
-        clean = protocol.code_hash(code.file, code.first_line, code.cut, text)
+        clean = codec.code_hash(code.file, code.first_line, code.cut, text)
         self._hashes[code.hash] = clean
         if len(self._hashes) > 2 * MAX_CODE:
             del self._hashes[next(iter(self._hashes))]
@@ -277,7 +277,7 @@ class Privacy:
 
     def _log(self, record: LogRecord) -> LogRecord:
         # The worker never reads source lines, and omits exceptions' texts if the client that
-        # registered first refuses them (daskscope.worker_logs). A message may contain such a text,
+        # registered first refuses them (daskscope.record_text). A message may contain such a text,
         # too.
         wanted = self._wants("exceptions_transmit", record.computation)
         code = self._wants("code_transmit", record.computation)

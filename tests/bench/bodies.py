@@ -13,7 +13,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from daskscope import names
-from daskscope.protocol import CodeFrame, encode
+from daskscope.codec import encode
+from daskscope.protocol import CodeFrame
 from tests.bench.stock import COMPUTATIONS, EVERY, LIFE, Stock, cluster_id
 from tests.service.beats import (
     make_beat,

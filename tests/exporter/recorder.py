@@ -25,7 +25,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.logs.v1 import logs_pb2
 
-from daskscope import names, protocol
+from daskscope import codec, names, protocol
 from tests.patience import PATIENCE
 from tests.ports import free_port
 
@@ -188,7 +188,7 @@ class Recorder:
                 corrections=self.corrections,
                 rows_left_out=len(self.corrections),
             )
-            fields = json.loads(protocol.encode(reply))
+            fields = json.loads(codec.encode(reply))
             answer = json.dumps({**fields, "commands": self.commands}).encode()
         with self.changed:
             self.requests.append(request)
@@ -343,7 +343,7 @@ class Recorder:
                     return found
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    beats = [json.loads(protocol.encode(beat)) for beat in self.beats[-2:]]
+                    beats = [json.loads(codec.encode(beat)) for beat in self.beats[-2:]]
                     raise AssertionError(f"never came: {what}; last beats: {beats}")
                 # What is looked at may be elsewhere, too, and change without a word to this.
                 self.changed.wait(min(left, 0.25))

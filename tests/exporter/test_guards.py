@@ -134,6 +134,34 @@ def test_the_architecture_lists_each_module_with_a_guard_or_a_hook_and_no_other(
     assert listed == guarded | changing | {"pytest_plugin.py", "installation.py"}
 
 
+def defined_in(tree: ast.Module) -> set[str]:
+    """Return the names that a module defines, without what it imports."""
+    targets = [
+        target
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    definitions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)} | {
+        n.name for n in definitions
+    }
+
+
+def test_texts_that_are_sent_to_workers_together_define_no_name_twice() -> None:
+    """They run in one namespace there, so the later one would change what the earlier one does."""
+    sets = [
+        [GUARD, *(f"{ast.unparse(argument)}.py" for argument in node.args)]
+        for tree in MODULES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "texts_of"
+    ]
+    assert ["containment.py", "cutting.py", "record_text.py", "worker_logs.py"] in sets
+    for modules in sets:
+        names = [name for module in modules for name in defined_in(MODULES[module])]
+        assert sorted(names) == sorted(set(names))
+
+
 def raise_text(text: str) -> None:
     raise ValueError(text)
 

@@ -23,7 +23,8 @@ import daskscope
 from daskscope import names
 from daskscope.observe.naming import MIN_KEY
 from daskscope.plugin import NAME
-from daskscope.worker_logs import RECORDS, describe
+from daskscope.record_text import describe
+from daskscope.worker_logs import RECORDS
 from tests.exporter.conftest import TOKEN, Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
 from tests.patience import wait_until

@@ -11,7 +11,7 @@ import dask
 import dask.config
 from distributed import Client, span, wait
 
-from daskscope import protocol
+from daskscope import codec
 from daskscope.scrubbing import SCRUBBED
 from tests.exporter.conftest import Register, wait_for_worker_logs
 from tests.exporter.recorder import Recorder
@@ -169,6 +169,6 @@ def test_the_hash_of_code_is_that_of_what_is_sent(
     code = recorder.wait_for(
         lambda: recorder.code().get((computation.frames or ())[-1].code or ""), "the code"
     )
-    assert code.hash == protocol.code_hash(code.file, code.first_line, code.cut, code.text)
+    assert code.hash == codec.code_hash(code.file, code.first_line, code.cut, code.text)
     assert "hunter" + "2" not in code.text
     assert re.search(rf"password = {re.escape(SCRUBBED)}", code.text)

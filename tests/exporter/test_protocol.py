@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daskscope import protocol
+from daskscope import codec, protocol
 from daskscope.config import settings
 from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.privacy import Privacy
@@ -29,13 +29,13 @@ def test_as_many_tasks_are_done_as_there_may_be_whatever_the_counts_say(status: 
 
 def test_a_file_name_that_is_no_utf8_stops_nothing() -> None:
     cluster = dataclasses.replace(make_cluster(), name=ODD)
-    body = protocol.encode(make_beat(cluster))
+    body = codec.encode(make_beat(cluster))
     assert json.loads(body)["cluster"]["name"] == "/data/?.csv"
 
 
 def test_the_hash_of_code_is_the_same_before_and_after_the_wire() -> None:
-    on_the_wire = protocol.code_hash("/data/?.csv", 1, False, "x")
-    assert protocol.code_hash(ODD, 1, False, "x") == on_the_wire
+    on_the_wire = codec.code_hash("/data/?.csv", 1, False, "x")
+    assert codec.code_hash(ODD, 1, False, "x") == on_the_wire
 
 
 def test_scrubbed_text_is_utf8() -> None:
@@ -56,7 +56,7 @@ def test_scrubbed_text_is_utf8() -> None:
 )
 def test_an_answer_that_is_no_reply_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"reply|Expecting|convert"):
-        protocol.decode_reply(body)
+        codec.decode_reply(body)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_an_answer_that_is_no_reply_is_a_value_error(body: bytes) -> None:
 )
 def test_a_page_is_an_address_of_the_web_or_none(odd: object) -> None:
     body = json.dumps({"server_time": 1, "interval": 10, "url": odd}).encode()
-    assert protocol.decode_reply(body).url is None
+    assert codec.decode_reply(body).url is None
     url = "https://monitor.example/clusters/Scheduler-é"
-    assert protocol.decode_reply(protocol.encode(protocol.Reply(1.0, 10.0, url=url))).url == url
+    assert codec.decode_reply(codec.encode(protocol.Reply(1.0, 10.0, url=url))).url == url
 
 
 def test_commands_are_read_as_they_were_sent() -> None:
@@ -78,8 +78,8 @@ def test_commands_are_read_as_they_were_sent() -> None:
         protocol.Command("1", "shutdown", "ada", "It is Friday.", 30.0, True),
         protocol.Command("1", "call off", "ada", ""),
     )
-    body = protocol.encode(protocol.Reply(1.0, 10.0, commands=commands))
-    assert protocol.decode_reply(body).commands == commands
+    body = codec.encode(protocol.Reply(1.0, 10.0, commands=commands))
+    assert codec.decode_reply(body).commands == commands
 
 
 SHUTDOWN = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": ""}
@@ -98,13 +98,13 @@ SHUTDOWN = {"id": "1", "action": "shutdown", "requested_by": "ada", "reason": ""
 def test_an_answer_with_odd_commands_is_a_reply_all_the_same(odd: object) -> None:
     drops: Counter[str] = Counter()
     body = json.dumps({"server_time": 1, "interval": 10, "commands": odd}).encode()
-    assert protocol.decode_reply(body, drops).commands == ()
+    assert codec.decode_reply(body, drops).commands == ()
     assert drops == {"unknown command": 1}
 
 
 def test_an_answer_without_commands_drops_nothing() -> None:
     drops: Counter[str] = Counter()
-    assert protocol.decode_reply(b'{"server_time": 1, "interval": 10}', drops).commands == ()
+    assert codec.decode_reply(b'{"server_time": 1, "interval": 10}', drops).commands == ()
     assert not drops
 
 
@@ -114,12 +114,12 @@ def test_an_answer_without_commands_drops_nothing() -> None:
 )
 def test_a_reply_cannot_make_a_count_that_nothing_can_send(said: float, read: int) -> None:
     body = json.dumps({"server_time": 1, "interval": 1, "rows_left_out": said}).encode()
-    assert protocol.decode_reply(body).rows_left_out == read
+    assert codec.decode_reply(body).rows_left_out == read
 
 
 def test_a_reply_says_what_of_a_beat_was_not_stored_as_it_was() -> None:
     correction = protocol.Correction("$.events[0].id", "it is too long", left_out=True)
     reply = protocol.Reply(1.0, 10.0, corrections=(correction,), rows_left_out=1)
-    assert protocol.decode_reply(protocol.encode(reply)) == reply
+    assert codec.decode_reply(codec.encode(reply)) == reply
     # An earlier service says nothing of it.
-    assert protocol.decode_reply(b'{"server_time": 1, "interval": 10}').corrections == ()
+    assert codec.decode_reply(b'{"server_time": 1, "interval": 10}').corrections == ()

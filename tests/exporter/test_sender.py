@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from distributed import Client, LocalCluster
 
-from daskscope import protocol, session
+from daskscope import codec, protocol, session
 from daskscope.delivery import backoff, spool_worker
 from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register, close_plugin
@@ -199,8 +199,8 @@ def test_a_fault_of_its_own_is_told_and_loses_nothing(
             raise ZeroDivisionError("as it should")
         return decode_reply(body, drops)
 
-    decode_reply = protocol.decode_reply
-    monkeypatch.setattr(protocol, "decode_reply", decode)
+    decode_reply = codec.decode_reply
+    monkeypatch.setattr(codec, "decode_reply", decode)
     registration = register()
     assert "ZeroDivisionError" in (registration.problem or "")
     client.submit(inc, 1).result()
@@ -379,4 +379,4 @@ def test_a_beat_is_compressed_whatever_the_clock_says(
     beat = recorder.wait_for(lambda: next(iter(recorder.beats), None), "a beat")
     # That of gzip alone: the scheduler goes on in this process.
     monkeypatch.setattr(gzip, "time", SimpleNamespace(time=lambda: clock))
-    assert gzip.decompress(spool_worker.body_of(beat)) == protocol.encode(beat)
+    assert gzip.decompress(spool_worker.body_of(beat)) == codec.encode(beat)

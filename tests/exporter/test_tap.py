@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from daskscope import worker_logs
-from daskscope.worker_logs import describe, tap
+from daskscope import record_text, worker_logs
+from daskscope.record_text import describe
+from daskscope.worker_logs import tap
 
 
 class Argument:
@@ -152,7 +153,7 @@ def test_a_message_that_is_made_of_a_handled_exception_has_none_of_its_texts_whe
         record = record_of(f"failed: {message(error)}")
         text = describe(record, exceptions=False)[3]
     assert "Ada" not in text
-    assert worker_logs.REFUSED in text
+    assert record_text.REFUSED in text
 
 
 @pytest.mark.parametrize(
@@ -236,10 +237,10 @@ def test_what_stands_for_an_object_that_is_yet_to_be_made_is_not_asked_for_it(
 
 
 def test_of_more_exceptions_than_are_looked_at_nothing_is_sent_where_refused() -> None:
-    argument = [ValueError(f"{PRIVATE} {number}") for number in range(worker_logs.MAX_FAMILY + 1)]
+    argument = [ValueError(f"{PRIVATE} {number}") for number in range(record_text.MAX_FAMILY + 1)]
     record = record_of("all: %s", argument)
     logging.Formatter().format(record)
-    assert describe(record, exceptions=False)[3] == worker_logs.REFUSED
+    assert describe(record, exceptions=False)[3] == record_text.REFUSED
     assert PRIVATE in describe(record, exceptions=True)[3]
 
 
@@ -250,8 +251,8 @@ def test_of_an_exception_that_holds_more_than_is_looked_through_nothing_is_sent_
     record = record_of("failed: %s", subprocess.CalledProcessError(1, "make", stderr=output))
     logging.Formatter().format(record)
     with monkeypatch.context() as patch:
-        patch.setattr(worker_logs, "_texts", None)  # it is not even begun
-        assert describe(record, exceptions=False)[3] == worker_logs.REFUSED
+        patch.setattr(record_text, "_texts", None)  # it is not even begun
+        assert describe(record, exceptions=False)[3] == record_text.REFUSED
     assert "make" in describe(record, exceptions=True)[3]
 
 

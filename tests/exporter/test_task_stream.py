@@ -20,9 +20,10 @@ from distributed import Client, LocalCluster, wait
 from distributed.diagnostics.task_stream import TaskStreamPlugin
 
 from daskscope import protocol
+from daskscope.codec import pack_columns, unpack_columns
 from daskscope.observe.tasks import stream as module
 from daskscope.observe.tasks.stream import Stream
-from daskscope.protocol import STREAM_OUTCOMES, STREAM_UNIT, pack_columns, unpack_columns
+from daskscope.protocol import STREAM_OUTCOMES, STREAM_UNIT
 from tests.exporter.conftest import Register
 from tests.exporter.recorder import Recorder
 

@@ -13,7 +13,7 @@ from typing import Any
 import schemathesis
 from schemathesis import GenerationMode
 
-from daskscope.protocol import code_hash
+from daskscope.codec import code_hash
 from daskscope_service.db.engine import open_database
 from daskscope_service.settings import Settings
 from tests.service.rows import count_rows

@@ -8,6 +8,7 @@ from typing import Any
 
 import requests
 
+from daskscope.codec import code_hash, encode, pack_columns
 from daskscope.names import DURATION_BOUNDS
 from daskscope.protocol import (
     PROTOCOL,
@@ -33,9 +34,6 @@ from daskscope.protocol import (
     TaskStream,
     WorkerLoss,
     WorkerShare,
-    code_hash,
-    encode,
-    pack_columns,
 )
 
 ENVIRONMENT = Environment(

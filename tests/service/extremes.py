@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from daskscope import protocol
-from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment, code_hash
+from daskscope import codec, protocol
+from daskscope.codec import code_hash
+from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment
 from daskscope_service.db.wire import fields_of, notes_in
 from daskscope_service.insight.time import ACTIVITIES
 
@@ -237,7 +238,7 @@ def _fitting_stream(stream: protocol.TaskStream) -> protocol.TaskStream:
         merged=0,
         workers=stream.workers or ("",),
         prefixes=stream.prefixes or ("",),
-        columns=protocol.pack_columns([[0]] * 5 + [[1]] + [[0]] * 4),
+        columns=codec.pack_columns([[0]] * 5 + [[1]] + [[0]] * 4),
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import requests
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from daskscope_service.server import connections, front, refusals
 from daskscope_service.server.connections import Connections
 from daskscope_service.server.front import Front

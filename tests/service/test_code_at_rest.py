@@ -9,7 +9,8 @@ from pathlib import Path
 import requests
 from sqlalchemy import MetaData, create_engine, delete, insert, select
 
-from daskscope.protocol import CodeFrame, ProfileLine, decode_reply
+from daskscope.codec import decode_reply
+from daskscope.protocol import CodeFrame, ProfileLine
 from daskscope_service.db import schema
 from daskscope_service.db.engine import open_database, upgrade_database
 from daskscope_service.db.keys import FILE

@@ -11,7 +11,8 @@ import pytest
 import requests
 from sqlalchemy import update
 
-from daskscope.protocol import Cluster, Command, decode_reply
+from daskscope.codec import decode_reply
+from daskscope.protocol import Cluster, Command
 from daskscope_service.accounts import audit, tokens
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing

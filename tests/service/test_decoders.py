@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from tests.service.beats import full_beat, make_cluster
 from tests.service.rows import count_rows
 from tests.service.test_otlp import Sender

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from daskscope.protocol import MAX_STREAM, STREAM_UNIT, encode, pack_columns, unpack_columns
+from daskscope.codec import encode, pack_columns, unpack_columns
+from daskscope.protocol import MAX_STREAM, STREAM_UNIT
 from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.ingest import otlp_json, otlp_size

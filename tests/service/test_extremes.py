@@ -26,14 +26,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from sqlalchemy import Engine, event, select, update
 
 from daskscope import names
-from daskscope.protocol import (
-    MAX_AMOUNT,
-    MAX_COUNT,
-    MAX_ENTRIES,
-    Heartbeat,
-    Prices,
-    encode,
-)
+from daskscope.codec import encode
+from daskscope.protocol import MAX_AMOUNT, MAX_COUNT, MAX_ENTRIES, Heartbeat, Prices
 from daskscope_service.accounts import sessions, tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.costs.usage_totals import sum_up

@@ -14,7 +14,7 @@ import pytest
 import requests
 from sqlalchemy import select
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from tests.patience import wait_until

@@ -15,7 +15,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import select
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from daskscope_service.accounts import members, sessions, tokens, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.change import Change

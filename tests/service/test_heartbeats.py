@@ -21,6 +21,7 @@ import pytest
 import requests
 from sqlalchemy import Table, select, update
 
+from daskscope.codec import decode_reply, encode, pack_columns
 from daskscope.protocol import (
     EARLIEST,
     MAX_AHEAD,
@@ -32,10 +33,7 @@ from daskscope.protocol import (
     CodeFrame,
     Computation,
     Heartbeat,
-    decode_reply,
-    encode,
     is_time,
-    pack_columns,
 )
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing

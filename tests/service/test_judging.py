@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, func, insert, select
 from sqlalchemy.exc import StatementError
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing

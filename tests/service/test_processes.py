@@ -13,7 +13,8 @@ import requests
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from sqlalchemy import func, select
 
-from daskscope.protocol import CodeFrame, Heartbeat, decode_reply
+from daskscope.codec import decode_reply
+from daskscope.protocol import CodeFrame, Heartbeat
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from tests.patience import wait_until

@@ -18,7 +18,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from sqlalchemy import select
 from werkzeug.test import TestResponse
 
-from daskscope.protocol import Heartbeat, encode
+from daskscope.codec import encode
+from daskscope.protocol import Heartbeat
 from daskscope_service.accounts import tokens
 from daskscope_service.application import close_app, create_app
 from daskscope_service.db import schema

@@ -13,7 +13,8 @@ import pytest
 import requests
 
 from daskscope import names
-from daskscope.protocol import Code, CodeFrame, code_hash
+from daskscope.codec import code_hash
+from daskscope.protocol import Code, CodeFrame
 from tests.seed import Seeded, seed
 from tests.service.beats import (
     make_beat,

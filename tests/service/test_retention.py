@@ -14,8 +14,9 @@ import pytest
 import requests
 from sqlalchemy import Engine, Table, func, insert, select, update
 
+from daskscope.codec import decode_reply, encode
 from daskscope.errors import ConfigurationError
-from daskscope.protocol import CodeFrame, Heartbeat, decode_reply, encode
+from daskscope.protocol import CodeFrame, Heartbeat
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.data_ownership import TABLES, failure_notice

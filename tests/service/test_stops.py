@@ -24,7 +24,7 @@ import pytest
 import requests
 from sqlalchemy import select
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from daskscope_service.db import schema
 from daskscope_service.server import process
 from daskscope_service.settings import Settings

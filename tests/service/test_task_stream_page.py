@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 import requests
 
-from daskscope.protocol import STREAM_UNIT, WorkerShare, unpack_columns
+from daskscope.codec import unpack_columns
+from daskscope.protocol import STREAM_UNIT, WorkerShare
 from daskscope_service.db import schema
 from daskscope_service.pages import task_stream
 from tests.insight.constructed import runs

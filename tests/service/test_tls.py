@@ -13,7 +13,7 @@ import pytest
 import requests
 from cryptography.hazmat.primitives import serialization
 
-from daskscope.protocol import encode
+from daskscope.codec import encode
 from tests.certificates import Certificates
 from tests.ports import free_port
 from tests.service.beats import make_beat

@@ -19,7 +19,8 @@ from flask import Flask
 
 import daskscope
 import daskscope.api
-from daskscope.protocol import TaskStream, encode, pack_columns
+from daskscope.codec import encode, pack_columns
+from daskscope.protocol import TaskStream
 from daskscope_service.accounts import tokens
 from daskscope_service.api import trace_events as module
 from daskscope_service.application import close_app, create_app

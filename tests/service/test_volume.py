@@ -16,15 +16,8 @@ from msgspec.json import encode as encoded
 from sqlalchemy import Connection, Engine, event, func, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 
-from daskscope.protocol import (
-    MAX_WORDS,
-    Activity,
-    Heartbeat,
-    Mismatch,
-    Prices,
-    ProfileLine,
-    encode,
-)
+from daskscope.codec import encode
+from daskscope.protocol import MAX_WORDS, Activity, Heartbeat, Mismatch, Prices, ProfileLine
 from daskscope_service.accounts import device_login, members, sessions, tokens, users
 from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.login_rate_limit import TooManyAttempts

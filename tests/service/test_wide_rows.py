@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine, select, update
 
-from daskscope.protocol import CodeFrame, Heartbeat, WorkerShare, encode
+from daskscope.codec import encode
+from daskscope.protocol import CodeFrame, Heartbeat, WorkerShare
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing

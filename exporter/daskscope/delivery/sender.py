@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import requests
 
-from daskscope import protocol
+from daskscope import codec, protocol
 from daskscope.config import Settings
 from daskscope.containment import contain
 from daskscope.delivery.backoff import Backoff
@@ -291,6 +291,6 @@ def _reply(response: requests.Response, drops: Counter[str]) -> protocol.Reply |
     if not response.ok:
         return None
     try:
-        return protocol.decode_reply(response.content, drops)
+        return codec.decode_reply(response.content, drops)
     except ValueError:
         return None

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from daskscope import protocol
+from daskscope import codec, protocol
 from daskscope.background import Background
 from daskscope.delivery.queue import DeliveryQueue
 from daskscope.delivery.spool import Spool
@@ -200,4 +200,4 @@ class SpoolWorker:
 def body_of(beat: protocol.Heartbeat) -> bytes:
     """Return the body of a request for a heartbeat."""
     # No time in it: gzip fails for a clock before 1970 or after 2106.
-    return gzip.compress(protocol.encode(beat), 5, mtime=0)
+    return gzip.compress(codec.encode(beat), 5, mtime=0)

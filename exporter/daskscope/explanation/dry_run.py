@@ -17,7 +17,7 @@ from typing import Any
 import requests
 from requests.adapters import BaseAdapter
 
-from daskscope import protocol
+from daskscope import codec, protocol
 from daskscope.config import Settings
 from daskscope.delivery.queue import DeliveryQueue
 from daskscope.explanation.decode import READERS
@@ -58,7 +58,7 @@ class DryRun:
             pending = DeliveryQueue(0, Counter(observed.drops))
             pending.add(cleared)
             # This heartbeat contains the code, too, which the service otherwise asks for.
-            body = protocol.encode(pending.beat_to_spool(observed.status.at))
+            body = codec.encode(pending.beat_to_spool(observed.status.at))
             bodies["heartbeat"] = [_Body(body, len(gzip.compress(body, 5)))]
             addresses["heartbeat"] = f"{settings.endpoint}/api/v1/heartbeats"
         if settings.otlp_enabled and not disabled_by_environment():

@@ -20,8 +20,8 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta
 
-from daskscope import protocol
-from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment, code_hash
+from daskscope import codec, protocol
+from daskscope.protocol import Between, Entries, Heartbeat, Length, Moment
 from daskscope_service.db.wire import fields_of, notes_in
 
 _MAJOR = protocol.PROTOCOL.partition(".")[0]
@@ -196,10 +196,10 @@ def misfit(name: str, row: Any) -> tuple[str, str] | None:
 
 
 def _misfit_of_code(code: protocol.Code) -> tuple[str, str] | None:
-    if code.hash == code_hash(code.file, code.first_line, code.cut, code.text):
+    if code.hash == codec.code_hash(code.file, code.first_line, code.cut, code.text):
         return None
     return "hash", (
-        "it is not the hash of the code beside it (daskscope.protocol.code_hash computes it)"
+        "it is not the hash of the code beside it (daskscope.codec.code_hash computes it)"
     )
 
 
@@ -216,7 +216,7 @@ def _misfit_of_profile(profile: protocol.Profile) -> tuple[str, str] | None:
 
 def _misfit_of_stream(stream: protocol.TaskStream) -> tuple[str, str] | None:
     try:
-        columns = protocol.unpack_columns(stream.columns, most=_most_entries(stream))
+        columns = codec.unpack_columns(stream.columns, most=_most_entries(stream))
     except ValueError as error:
         return "columns", str(error)
     if not columns[0] or min(map(min, columns)) < 0:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from daskscope.protocol import STREAM_COLUMNS, STREAM_OUTCOMES, STREAM_UNIT, unpack_columns
+from daskscope.codec import unpack_columns
+from daskscope.protocol import STREAM_COLUMNS, STREAM_OUTCOMES, STREAM_UNIT
 from daskscope_service.db.scope import Item
 
 #: Characters of names that take about as long to read as an entry.

@@ -19,15 +19,16 @@ from typing import Any
 from dask.typing import Key
 from distributed.scheduler import Scheduler, TaskState
 
-from daskscope import cutting, worker_logs
+from daskscope import cutting, record_text, worker_logs
 from daskscope.config import Settings
 from daskscope.containment import Contained, guarded
 from daskscope.observe.cluster.idle import manager_of
 from daskscope.observe.naming import Naming, without_key
+from daskscope.record_text import Described, of_framework, shortened
 from daskscope.sent_code import put_on_workers, sent, texts_of
-from daskscope.worker_logs import OP, Described, Records, of_framework, shortened, tap
+from daskscope.worker_logs import OP, Records, tap
 
-_TEXTS = texts_of(cutting, worker_logs)
+_TEXTS = texts_of(cutting, record_text, worker_logs)
 
 #: The name of the worker plugin.
 NAME = "daskscope-logs"

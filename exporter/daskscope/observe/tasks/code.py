@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from daskscope import protocol
+from daskscope import codec, protocol
 from daskscope.size import size_of
 
 #: Calling lines that are cached. Beyond it the oldest are forgotten, and sent again when they
@@ -88,7 +88,7 @@ def cut(
     first_line = max(line - called + first, 1)
     is_cut = first > 0 or last < len(lines)
     return protocol.Code(
-        hash=protocol.code_hash(file, first_line, is_cut, kept),
+        hash=codec.code_hash(file, first_line, is_cut, kept),
         file=file,
         text=kept,
         first_line=first_line,

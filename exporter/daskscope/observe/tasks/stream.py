@@ -17,7 +17,7 @@ from typing import Any
 
 from distributed.metrics import time
 
-from daskscope import protocol
+from daskscope import codec, protocol
 from daskscope.names import OTHER
 from daskscope.observe.tasks.runs import Action, Outcome
 from daskscope.protocol import STREAM_OUTCOMES, STREAM_UNIT
@@ -207,7 +207,7 @@ class RawStream:
             merged=sum(count for count in counts if count > 1),
             workers=tuple(workers),
             prefixes=tuple(prefixes),
-            columns=protocol.pack_columns(ordered),
+            columns=codec.pack_columns(ordered),
         )
 
 
