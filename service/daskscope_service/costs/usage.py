@@ -107,35 +107,35 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         prices = None if item["prices"] is None else json.loads(item["prices"])
         start = first + item.pop("period") * days
         found[start].add(item | {"prices": prices})
-    return {start: one.items for start, one in found.items()}
+    return {start: one.items() for start, one in found.items()}
 
 
 class _Period:
     """The items of one period, those with the most threads' time first."""
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
+        self._listed: list[Item] = []
         self._others: dict[tuple[str | None, bool], Item] = {}
 
+    def items(self) -> list[Item]:
+        return [*self._listed, *self._others.values()]
+
     def add(self, item: Item) -> None:
-        if len(self.items) - len(self._others) < MOST_USERS:
-            self.items.append(item)
+        if len(self._listed) < MOST_USERS:
+            self._listed.append(item)
             return
         currency = None if item["prices"] is None else item["prices"]["currency"]
         key = currency, item["cost"] is None
         if key not in self._others and len(self._others) >= _MOST_CURRENCIES:
-            currency, item["cost"], item["idle_cost"] = None, None, None
+            currency, item = None, item | {"cost": None, "idle_cost": None}
             key = currency, True
         others = self._others.get(key)
         if others is None:
             prices = None if currency is None else {"currency": currency, "per_hour": {}}
-            item |= {"user": OTHERS, "prices": prices}
-            self._others[key] = item
-            self.items.append(item)
-            return
-        for name in ("clusters", *_TOTALS):
-            if item[name] is not None:
-                others[name] = (others[name] or 0) + item[name]
+            self._others[key] = item | {"user": OTHERS, "prices": prices}
+        else:
+            names = [name for name in ("clusters", *_TOTALS) if item[name] is not None]
+            self._others[key] = others | {name: (others[name] or 0) + item[name] for name in names}
 
 
 def runs(starts: Iterable[int], step: int) -> list[list[int]]:

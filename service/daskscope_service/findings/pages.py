@@ -53,7 +53,7 @@ def findings() -> ResponseReturnValue:
         page=page,
         selected=which,
         costs=costs,
-        sources={source for one in costs for source in one["sources"]},
+        sources={source for one in costs for source in one.sources},
         meanings={rule.name: rule.meaning for rule in RULES},
         rules=RULE_NAMES,
         severities=[(severity, severity) for severity in SEVERITIES],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from daskscope_service.db.scope import Item
 from daskscope_service.insight.wording import duration, number, percent
@@ -120,22 +121,30 @@ def state_of(group: Item) -> tuple[str, str]:
 def _by_prefix(groups: Sequence[Item]) -> list[Item]:
     """Return one group per prefix, which sums up all groups with that prefix."""
     prefix_of = {group["name"]: group["prefix"] for group in groups}
-    joined: dict[str, Item] = {}
+    of_prefix: dict[str, list[Item]] = {}
     for group in groups:
-        one = joined.setdefault(
-            group["prefix"],
-            # A dictionary finds duplicates fast: the groups of one prefix can have a hundred
-            # thousand dependencies together.
-            {"name": group["prefix"], "prefix": group["prefix"], "dependencies": {}}
-            | dict.fromkeys(_COUNTS, 0)
-            | {"states": Counter(), "seconds": Counter()},
-        )
-        for count in _COUNTS:
-            one[count] += group[count]
-        one["states"].update(group["states"])
-        one["seconds"].update(group["seconds"])
-        one["dependencies"].update((prefix_of.get(other), None) for other in group["dependencies"])
-    return list(joined.values())
+        of_prefix.setdefault(group["prefix"], []).append(group)
+    return [
+        {
+            "name": prefix,
+            "prefix": prefix,
+            # Without duplicates: the groups of one prefix can have a hundred thousand dependencies.
+            "dependencies": dict.fromkeys(
+                prefix_of.get(other) for group in some for other in group["dependencies"]
+            ),
+            "states": _added_up(group["states"] for group in some),
+            "seconds": _added_up(group["seconds"] for group in some),
+        }
+        | {count: sum(group[count] for group in some) for count in _COUNTS}
+        for prefix, some in of_prefix.items()
+    ]
+
+
+def _added_up(amounts: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    whole: Counter[str] = Counter()
+    for one in amounts:
+        whole.update(one)
+    return whole
 
 
 def _in_order(groups: Sequence[Item], kept: Container[str], joined: bool) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from msgspec.structs import asdict
 from sqlalchemy import Column, ColumnElement, Select, and_, func
 
+from daskscope_service.db.row_values import Row
 from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, finding
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.queries.among import among
@@ -20,6 +22,19 @@ _MOST_OF_USERS = 2_000
 
 #: The cluster's id and the computation's id, or "" for the cluster itself.
 Subject = tuple[str, str]
+
+
+class CostOfCause(Row, frozen=True):
+    """What a cause cost: its number of findings, thread-``seconds``, and an estimate by currency.
+
+    ``sources`` are those of the prices, sorted.
+    """
+
+    rule: str
+    findings: int
+    seconds: float
+    cost: dict[str, float]
+    sources: list[str]
 
 
 def causes_of(scope: Scope, subjects: Collection[Subject]) -> dict[Subject, Item]:
@@ -65,36 +80,31 @@ def with_finding(query: Select[Any], rule: str) -> Select[Any]:
 
 def is_cause_of_cluster(scope: Scope, rule: str) -> ColumnElement[bool]:
     """Return the condition that a cluster itself has a finding of ``rule`` that is no effect."""
-    found = scope.select(finding, finding.c.cluster).where(
+    clusters = scope.select(finding, finding.c.cluster).where(
         finding.c.rule == rule, finding.c.computation == "", finding.c.suppressed_by.is_(None)
     )
-    return cluster.c.id.in_(found)
+    return cluster.c.id.in_(clusters)
 
 
-def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> list[Item]:
+def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> list[CostOfCause]:
     """Return what causes cost by rule, for work that began since ``since``; the costliest first.
 
-    Each item has ``rule``, ``findings`` (their number), thread-``seconds``, ``cost`` (an estimate
-    by currency) and ``sources`` (of the prices). Notices, muted findings, and findings that another
-    one explains are left out.
+    Notices, muted findings, and findings that another one explains are left out.
     """
     query = _costs(scope, since, finding.c.rule)
     if until is not None:
         query = query.where(finding.c.at < until)
-    return _by_cost(scope, query)
+    return [cause for _, cause in _by_cost(scope, query)]
 
 
-def costliest_cause_of_users(scope: Scope, since: float) -> dict[str, Item]:
-    """Return for each user the cause that cost the most threads' time since ``since``.
-
-    The items are as of :func:`causes_by_cost`.
-    """
+def costliest_cause_of_users(scope: Scope, since: float) -> dict[str, CostOfCause]:
+    """Return for each user the cause that cost the most threads' time since ``since``."""
     query = _costs(scope, since, finding.c.user, finding.c.rule)
     query = query.order_by(func.coalesce(func.sum(finding.c.seconds), 0.0).desc())
-    found: dict[str, Item] = {}
-    for item in _by_cost(scope, query.limit(_MOST_OF_USERS)):
-        found.setdefault(item["user"], item)
-    return found
+    by_user: dict[str, CostOfCause] = {}
+    for user, cause in _by_cost(scope, query.limit(_MOST_OF_USERS)):
+        by_user.setdefault(user, cause)
+    return by_user
 
 
 def costliest_cause_of_runs(
@@ -102,19 +112,18 @@ def costliest_cause_of_runs(
 ) -> Item | None:
     """Return the cause that cost these computations the most threads' time since ``since``.
 
-    It is as of :func:`causes_by_cost`, for ``times`` as many runs, and with ``sources`` sorted;
-    None if nothing stands out.
+    It has the fields of :class:`CostOfCause`, for ``times`` as many runs; None if nothing stands
+    out.
     """
     key = (finding.c.cluster, finding.c.computation)
-    found = _by_cost(scope, among(_costs(scope, since, finding.c.rule), key, runs))
-    if not found:
+    causes = _by_cost(scope, among(_costs(scope, since, finding.c.rule), key, runs))
+    if not causes:
         return None
-    cause = found[0]
-    return cause | {
-        "findings": round(cause["findings"] * times),
-        "seconds": cause["seconds"] * times,
-        "cost": {currency: amount * times for currency, amount in cause["cost"].items()},
-        "sources": sorted(cause["sources"]),
+    _, cause = causes[0]
+    return asdict(cause) | {
+        "findings": round(cause.findings * times),
+        "seconds": cause.seconds * times,
+        "cost": {currency: amount * times for currency, amount in cause.cost.items()},
     }
 
 
@@ -129,19 +138,28 @@ def _costs(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:
     return query.group_by(*keys, *prices)
 
 
-def _by_cost(scope: Scope, query: Select[Any]) -> list[Item]:
-    """Return the rows of ``query`` with the amounts of different currencies joined."""
-    found: dict[tuple[str, ...], Item] = {}
+def _by_cost(scope: Scope, query: Select[Any]) -> list[tuple[str, CostOfCause]]:
+    """Return users and causes of the rows of ``query``, with amounts of all currencies joined.
+
+    The user is "" if the query does not select users.
+    """
+    rows: dict[tuple[str, str], list[Any]] = {}
     for row in scope.connection.execute(query).mappings():
-        keys = {name: row[name] for name in ("user", "rule") if name in row}
-        nothing = {**keys, "findings": 0, "seconds": 0.0, "cost": {}, "sources": set()}
-        item = found.setdefault(tuple(keys.values()), nothing)
-        item["findings"] += row["findings"]
-        item["seconds"] += row["seconds"]
-        currency, cost = row["currency"], row["cost"]
-        if currency is not None and cost > 0:  # else the page would show "0.00 USD"
-            item["cost"][currency] = item["cost"].get(currency, 0.0) + cost
-            item["sources"].add(row["price_source"])
-    return sorted(
-        found.values(), key=lambda item: (-item["seconds"], -item["findings"], item["rule"])
+        rows.setdefault((row.get("user", ""), row["rule"]), []).append(row)
+    causes = [(user, _joined(rule, some)) for (user, rule), some in rows.items()]
+    return sorted(causes, key=lambda one: (-one[1].seconds, -one[1].findings, one[1].rule))
+
+
+def _joined(rule: str, rows: Sequence[Any]) -> CostOfCause:
+    cost: dict[str, float] = {}
+    # Without costs of 0, which the page would show as "0.00 USD".
+    priced = [row for row in rows if row["currency"] is not None and row["cost"] > 0]
+    for row in priced:
+        cost[row["currency"]] = cost.get(row["currency"], 0.0) + row["cost"]
+    return CostOfCause(
+        rule=rule,
+        findings=sum(row["findings"] for row in rows),
+        seconds=sum(row["seconds"] for row in rows),
+        cost=cost,
+        sources=sorted({row["price_source"] for row in priced}),
     )

@@ -153,8 +153,8 @@ def _views(scope: Scope, rows: list[Item]) -> list[JobView]:
 def _view(row: Item, newest: Heading | None) -> JobView:
     change = row["change"]
     if change is not None:
-        change = {name: change[name] for name in change if name != "earlier"}
-        change["at"] = row["change_at"]
+        shown = {name: change[name] for name in change if name != "earlier"}
+        change = shown | {"at": row["change_at"]}
     # None if the run was removed and the job has not yet been summarised again.
     user, status = (None, None) if newest is None else (newest.user, newest.status)
     title = row["name"] or ("" if newest is None else newest.title)

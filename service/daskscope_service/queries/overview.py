@@ -178,14 +178,13 @@ def count_incidents(
         scope.select(notice).where(*chosen).order_by(notice.c.found_at.desc()).limit(MOST_NOTICES)
     )
     shown = _shown_by_groups(scope, newest, fingerprints) | _given_up(scope, newest, fingerprints)
-    accidents: dict[object, Item] = {}
+    notices: dict[object, list[Item]] = {}
     for item in newest:
-        if item["id"] in shown:
-            continue
-        of = (item["cluster"], _LOST) if item["kind"] == _LOST else item["id"]
-        accident = accidents.setdefault(of, item | {"count": 0})
-        accident["count"] += 1
-    return {str(kind): int(count) for kind, count in counts}, list(accidents.values())
+        if item["id"] not in shown:
+            of = (item["cluster"], _LOST) if item["kind"] == _LOST else item["id"]
+            notices.setdefault(of, []).append(item)
+    accidents = [some[0] | {"count": len(some)} for some in notices.values()]
+    return {str(kind): int(count) for kind, count in counts}, accidents
 
 
 def _newest(scope: Scope, since: float, which: ColumnElement[bool]) -> Subquery:
