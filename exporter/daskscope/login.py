@@ -65,13 +65,13 @@ class Login:
 def log_in(
     url: str | None = None,
     *,
-    tell: Callable[[Invitation], None],
+    show: Callable[[Invitation], None],
     scopes: Sequence[str] = SCOPES,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Login:
     """Get a token and write it to a file in the user's folder of Dask's configuration.
 
-    ``url`` is the service's address; None means the one in Dask's configuration. ``tell`` is called
+    ``url`` is the service's address; None means the one in Dask's configuration. ``show`` is called
     with the instructions for the user. ``scopes`` are the requested scopes (ingest, read, admin);
     the token gets those that the user may grant.
 
@@ -97,7 +97,7 @@ def log_in(
             code=str(begun["user_code"]),
             seconds=_bounded(begun["expires_in"], _SECONDS, most=_SECONDS),
         )
-        tell(invitation)
+        show(invitation)
         granted = _poll(session, endpoint, begun, invitation.seconds, sleep)
 
     token = str(granted["access_token"])

@@ -114,7 +114,7 @@ class ObservationSession:
             undo.callback(self._count.close)
             self._loop = asyncio.get_running_loop()
             self.sender = Sender(settings, drops, self._obey)
-            undo.callback(self.sender.keeper.close)
+            undo.callback(self.sender.spool_worker.close)
             self._privacy = Privacy(settings, self.observer.refusals, drops)
             self._recent = LatestRows()
             self._of_clients = OfClients(self.observer.refusals.client_of)
@@ -338,7 +338,7 @@ class ObservationSession:
         return False
 
     def _keep_before_exit(self) -> None:
-        self.sender.keeper.keep_before_exit(SPOOL_AFTER)
+        self.sender.spool_worker.keep_before_exit(SPOOL_AFTER)
 
     def _is_behind(self) -> bool:
         # Rows that are not taken wait in the observer, which is bounded, too.
@@ -416,7 +416,7 @@ class ObservationSession:
             self._emit.join(SPOOL_AFTER)
             if not self._emit.done():
                 if self.sender.waiting():
-                    self.sender.keeper.keep()
+                    self.sender.spool_worker.keep()
                 self._emitter.give_up()
                 self._emit.join(LAST_PATIENCE)
             if self.sender.tell_drops():
@@ -426,14 +426,14 @@ class ObservationSession:
         self._report.join(max(spool_at - time.monotonic(), 0.0))
         if not self._report.done():
             # The current request hangs.
-            self.sender.keeper.keep()
+            self.sender.spool_worker.keep()
             self.sender.give_up()
-        self.sender.keeper.close()
+        self.sender.spool_worker.close()
 
     def _done(self) -> bool:
         return (
             self._clear.done()
             and self._report.done()
-            and self.sender.keeper.done()
+            and self.sender.spool_worker.done()
             and (self._emit is None or self._emit.done())
         )

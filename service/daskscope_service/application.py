@@ -68,7 +68,7 @@ from daskscope_service.pages import (
 from daskscope_service.periodic import PeriodicTask
 from daskscope_service.policies import api as policies
 from daskscope_service.policies import pages as idle
-from daskscope_service.policies.enforcer import patrol
+from daskscope_service.policies.enforcer import enforce_policies
 from daskscope_service.queries.logs import LogReader, from_influxdb, own_logs
 from daskscope_service.retention import api as retention
 from daskscope_service.retention import pages as retention_page
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 #: Seconds between two looks at what idle policies come to.
-_PATROL_SECONDS = 5.0
+_ENFORCE_SECONDS = 5.0
 #: Seconds between two looks at what there is to send, and between two at what is to be forgotten.
 _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
@@ -280,14 +280,14 @@ def _background(
     events = FindingEvents(engine, settings, settings.silent_after, instruments)
     evaluator = Evaluator(engine, series, settings.silent_after, writer.is_busy, events.report)
     namer = Namer(engine, settings.silent_after)
-    enforce = functools.partial(patrol, engine, settings.silent_after)
+    enforce = functools.partial(enforce_policies, engine, settings.silent_after)
     ended = threading.Event()
     forget = functools.partial(delete_old_notices, engine, ended)
     return (
         PeriodicTask(
             "clock", functools.partial(clock.repair, engine), _CLOCK_SECONDS, first_after=0.0
         ),
-        PeriodicTask("policies", enforce, _PATROL_SECONDS),
+        PeriodicTask("policies", enforce, _ENFORCE_SECONDS),
         PeriodicTask("notifications", notifier.round, _NOTIFY_SECONDS),
         notifier,
         PeriodicTask("forgetting", forget, _PRUNE_SECONDS, ended=ended),

@@ -291,7 +291,7 @@ def test_what_is_in_files_that_cannot_be_let_go_of_is_there_for_the_next_plugin(
     register(spool__directory=str(tmp_path))
     client.submit(after_it_hung, 1).result()
     scheduler: Any = cluster.scheduler
-    ours = scheduler.plugins[NAME].session.sender.keeper
+    ours = scheduler.plugins[NAME].session.sender.spool_worker
     _close(cluster)
     assert disk.reached.is_set()
     assert caplog.text.count(HANGS) == 1

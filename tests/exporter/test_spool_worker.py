@@ -22,7 +22,7 @@ from tests.patience import PATIENCE
 
 
 class Kept:
-    """A keeper, what waits for the service, and what is in the files."""
+    """A spool_worker, what waits for the service, and what is in the files."""
 
     def __init__(self, folder: Path) -> None:
         self.drops: Counter[str] = Counter()
@@ -30,7 +30,7 @@ class Kept:
         self._lock = threading.Lock()
         self.pending = DeliveryQueue(1, self.drops)
         files = Spool(folder, endpoint="", token=None, max_bytes=1 << 20, drops=self.drops)
-        self.keeper = SpoolWorker(files, self.pending, self._lock, self.drops)
+        self.spool_worker = SpoolWorker(files, self.pending, self._lock, self.drops)
 
     def add(self, *ids: str, phase: str = "beat") -> None:
         with self._lock:
@@ -39,12 +39,12 @@ class Kept:
     def deliver(self) -> None:
         with self._lock:
             self.pending.acknowledge(self.pending.beat(1.0))
-        self.keeper.clear()
+        self.spool_worker.clear()
 
     def close(self) -> None:
-        self.keeper.close()
-        self.keeper._thread.join(PATIENCE)
-        assert self.keeper.done()
+        self.spool_worker.close()
+        self.spool_worker._thread.join(PATIENCE)
+        assert self.spool_worker.done()
 
     def beats(self) -> list[Any]:
         return [
@@ -74,14 +74,14 @@ def disk(monkeypatch: pytest.MonkeyPatch, kept: Kept) -> Iterator[Disk]:
 def test_of_each_kind_one_job_waits(kept: Kept, disk: Disk) -> None:
     disk.hangs_at(WRITE)
     kept.add("0")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     assert disk.reached.wait(PATIENCE)
     for number in range(1, 1_000):
         kept.add(str(number))
-        kept.keeper.keep()
-        kept.keeper.claim()
-        kept.keeper.clear()
-    assert kept.keeper._thread.waiting() == 3
+        kept.spool_worker.keep()
+        kept.spool_worker.claim()
+        kept.spool_worker.clear()
+    assert kept.spool_worker._thread.waiting() == 3
     disk.answers.set()
     kept.close()
     assert sorted(kept.events()) == sorted(map(str, range(1_000)))
@@ -91,13 +91,13 @@ def test_of_each_kind_one_job_waits(kept: Kept, disk: Disk) -> None:
 def test_what_was_wanted_last_is_done_last(kept: Kept, disk: Disk) -> None:
     disk.hangs_at(WRITE)
     kept.add("1")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     assert disk.reached.wait(PATIENCE)
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     kept.deliver()
     # The service is away again when the cluster says goodbye.
     kept.add(phase="stop")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     disk.answers.set()
     kept.close()
     assert "stop" in [beat["phase"] for beat in kept.beats()]
@@ -110,7 +110,7 @@ def test_what_was_delivered_once_is_not_removed_with_what_waits_again(
     monkeypatch.setattr(spool.Spool, "discard", lambda self: discarded.set())
     disk.hangs_at(WRITE)
     kept.add("1")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     assert disk.reached.wait(PATIENCE)
     kept.deliver()
     kept.add("2")
@@ -123,7 +123,7 @@ def test_what_was_delivered_once_is_not_removed_with_what_waits_again(
 def test_what_changes_while_it_is_written_is_written_again(kept: Kept, disk: Disk) -> None:
     disk.hangs_at(WRITE)
     kept.add("1")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     assert disk.reached.wait(PATIENCE)
     kept.add("1")
     disk.answers.set()
@@ -140,7 +140,7 @@ def test_what_is_not_written_does_not_count_as_kept(
 
     monkeypatch.setattr(*WRITE, full)
     kept.add("1")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     kept.close()
     assert not kept.pending.all_spooled()
 
@@ -148,21 +148,21 @@ def test_what_is_not_written_does_not_count_as_kept(
 def test_what_the_disk_was_too_late_with_is_told_later(kept: Kept, disk: Disk) -> None:
     left = Kept(kept._folder)
     left.add("left")
-    left.keeper.keep()
+    left.spool_worker.keep()
     left.close()
     disk.hangs_at(REMOVE)
     kept.add("1")
-    kept.keeper.keep()
+    kept.spool_worker.keep()
     kept.deliver()
     assert disk.reached.wait(PATIENCE)
-    kept.keeper.claim()
-    assert kept.keeper.next() is None
-    assert kept.keeper.next() is None
+    kept.spool_worker.claim()
+    assert kept.spool_worker.next() is None
+    assert kept.spool_worker.next() is None
     disk.answers.set()
-    kept.keeper._hand_over(lambda: None).result(PATIENCE)  # after all that was handed over
-    body = kept.keeper.next()
+    kept.spool_worker._hand_over(lambda: None).result(PATIENCE)  # after all that was handed over
+    body = kept.spool_worker.next()
     assert body is not None
-    assert body == kept.keeper.next()
+    assert body == kept.spool_worker.next()
     assert b'"left"' in gzip.decompress(body)
-    kept.keeper.taken()
-    assert kept.keeper.next() is None
+    kept.spool_worker.taken()
+    assert kept.spool_worker.next() is None

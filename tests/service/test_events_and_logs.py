@@ -256,7 +256,7 @@ def test_pages_of_logs_join_to_the_whole(
 def test_a_page_looks_through_so_many_rows_and_says_how_far_it_came(
     shared_service: ServiceProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_filter, "MOST_SIFTED", 2)
+    monkeypatch.setattr(scan_filter, "MOST_SCANNED", 2)
     monkeypatch.setattr(scan_filter, "_AT_ONCE", 2)
     writer = SeedWriter("sifted", NOW)
     cluster = writer.cluster("Scheduler-s", name="s", user="li", started=-9000, workers=1)

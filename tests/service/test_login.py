@@ -410,11 +410,11 @@ def test_the_client_says_what_it_got_and_who_has_the_last_word(
 ) -> None:
     browser = person(shared_service, workspace)
     tell = allow(shared_service, browser)
-    done = login.log_in(shared_service.url, tell=tell, sleep=at_once)
+    done = login.log_in(shared_service.url, show=tell, sleep=at_once)
     assert (done.workspace, done.scopes, done.file) == (workspace, USUAL, config)
     assert not done.overruled
     monkeypatch.setenv("DASK_DASKSCOPE__TOKEN", "dsk_another")
-    assert login.log_in(shared_service.url, tell=tell, sleep=at_once).overruled
+    assert login.log_in(shared_service.url, show=tell, sleep=at_once).overruled
 
 
 def test_the_client_waits_as_long_as_it_is_asked_to(
@@ -429,7 +429,7 @@ def test_the_client_waits_as_long_as_it_is_asked_to(
         if len(waits) == 3:
             say(shared_service, browser, codes[0])
 
-    login.log_in(shared_service.url, tell=lambda told: codes.append(told.code), sleep=sleep)
+    login.log_in(shared_service.url, show=lambda told: codes.append(told.code), sleep=sleep)
     assert waits == [5, 5, 10]  # as no time went by, the second was too soon
     assert config.exists()
 
@@ -444,7 +444,7 @@ def test_the_client_says_why_there_is_no_token_and_leaves_the_file(
         url: str = shared_service.url,
     ) -> None:
         with pytest.raises(kind, match=said):
-            login.log_in(url, tell=tell, sleep=at_once)
+            login.log_in(url, show=tell, sleep=at_once)
         assert not config.exists()
 
     def expire(_: login.Invitation) -> None:
@@ -460,7 +460,7 @@ def test_the_client_says_why_there_is_no_token_and_leaves_the_file(
     config.parent.mkdir()
     config.write_text("daskscope:\n  interval: 5s\n")
     with pytest.raises(ConfigurationError, match="another file of that folder"):
-        login.log_in(shared_service.url, tell=lambda _: pytest.fail("asked in vain"))
+        login.log_in(shared_service.url, show=lambda _: pytest.fail("asked in vain"))
 
 
 def test_the_client_outlives_a_restart_of_the_service(
@@ -479,7 +479,7 @@ def test_the_client_outlives_a_restart_of_the_service(
             local_service.start()
             say(local_service, browser, codes[0])
 
-    login.log_in(local_service.url, tell=lambda told: codes.append(told.code), sleep=sleep)
+    login.log_in(local_service.url, show=lambda told: codes.append(told.code), sleep=sleep)
     assert waits == [5, 10]
     assert config.exists()
 

@@ -129,7 +129,7 @@ ROUNDS: tuple[tuple[Callable[[Engine], object], Any, str], ...] = (
     (notify, notifying, "store_new_notices"),
     (remove, retention, "remove_old_data"),
     (usage_totals.sum_up, usage_totals, "_sum_up"),
-    (lambda engine: policy_enforcer.patrol(engine, 60.0), policy_enforcer, "_policies"),
+    (lambda engine: policy_enforcer.enforce_policies(engine, 60.0), policy_enforcer, "_policies"),
 )
 
 

@@ -17,7 +17,7 @@ from daskscope_service.accounts.change import Change
 from daskscope_service.db.engine import writing
 from daskscope_service.policies import enforcer, idle_policies
 from daskscope_service.policies.decision import Policy, local_time
-from daskscope_service.policies.enforcer import patrol
+from daskscope_service.policies.enforcer import enforce_policies
 from daskscope_service.policies.idle_policies import MOST_POLICIES
 from tests.patience import wait_until
 from tests.service.beats import make_cluster, make_status
@@ -79,7 +79,7 @@ def test_a_cluster_that_is_idle_for_too_long_is_asked_to_close_once_and_told_why
     assert not command.even_if_busy
     # More rounds, of this process and of others, do nothing more.
     for _ in range(2):
-        patrol(workspace.service.engine, 60.0)
+        enforce_policies(workspace.service.engine, 60.0)
     assert decisions(workspace) == [decision]
     page = f"{workspace.service.url}/clusters/{workspace.cluster.id}"
     text = workspace.browser.get(page, timeout=30).text
@@ -99,7 +99,7 @@ def test_of_many_that_look_at_once_one_acts(workspace: Workspace, owner: request
         idle_beat(workspace, cluster)
     send(workspace, owner, action="notice")
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: patrol(workspace.service.engine, 60.0), range(4)))
+        list(pool.map(lambda _: enforce_policies(workspace.service.engine, 60.0), range(4)))
     for cluster in clusters:
         (decision,) = decisions(workspace, cluster)
         assert decision["outcome"] == "notice"
@@ -126,9 +126,9 @@ def test_one_round_ends_though_many_are_idle_and_the_next_ones_go_on(
     for cluster in clusters.values():
         idle_beat(workspace, cluster)
     send(workspace, owner, users=["no one"])
-    patrol(engine, silent_after)
+    enforce_policies(engine, silent_after)
     assert len(looked_at) == 1
-    wait_until(lambda: patrol(engine, silent_after) or set(looked_at) == set(clusters))
+    wait_until(lambda: enforce_policies(engine, silent_after) or set(looked_at) == set(clusters))
 
 
 def test_a_workspace_has_a_bounded_number_of_policies(
@@ -164,10 +164,12 @@ def test_it_leaves_alone_whom_it_does_not_mean(
     )
     for number, fields in enumerate(others):
         send(workspace, owner, name=f"no {number}", **fields)
-    patrol(workspace.service.engine, 60.0)
+    enforce_policies(workspace.service.engine, 60.0)
     assert decisions(workspace) == []
     send(workspace, owner, name="yes", users=["li", "a?a"], tags={"team": "clim*"})
-    assert patrol(workspace.service.engine, 60.0) <= 1  # the service itself may have been quicker
+    assert (
+        enforce_policies(workspace.service.engine, 60.0) <= 1
+    )  # the service itself may have been quicker
     (decision,) = wait_until(lambda: decisions(workspace))
     assert decision["policy_name"] == "yes"
     assert decisions(workspace, own) == []

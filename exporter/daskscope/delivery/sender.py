@@ -47,8 +47,8 @@ class Sender:
 
     ``first_answer`` is set once the first heartbeat was accepted or has failed. ``problem`` says
     what is wrong and what to do; it is None while all is well. ``obey`` is called with the commands
-    of the service's answers, in the sending thread. Undelivered data goes to ``keeper``, which the
-    owner must close. With ``otlp.only`` nothing is sent.
+    of the service's answers, in the sending thread. Undelivered data goes to ``spool_worker``,
+    which the owner must close. With ``otlp.only`` nothing is sent.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Sender:
             max_bytes=settings.spool_max_bytes,
             drops=drops,
         )
-        self.keeper = SpoolWorker(spool, self._pending, self._lock, drops)
+        self.spool_worker = SpoolWorker(spool, self._pending, self._lock, drops)
         self._session = BackgroundSession(overdue=2 * sum(TIMEOUT))
         self._session.headers.update(
             {
@@ -116,7 +116,7 @@ class Sender:
             self._unheard = True
         if self.is_well():
             return True
-        self.keeper.keep()
+        self.spool_worker.keep()
         return False
 
     def is_due(self) -> bool:
@@ -138,7 +138,7 @@ class Sender:
     def end_overdue(self) -> None:
         """End a request that takes too long, and warn if a disk takes too long."""
         self._session.end_overdue()
-        self.keeper.warn_if_overdue()
+        self.spool_worker.warn_if_overdue()
 
     def give_up(self) -> None:
         """End the current request, and send no other: there is no time left."""
@@ -161,7 +161,7 @@ class Sender:
             contain(error, self._drops)
             delivered = self._failed(unexpected(self._settings.endpoint, error))
         if not delivered:
-            self.keeper.keep()
+            self.spool_worker.keep()
 
     def close(self) -> None:
         """Close the connections."""
@@ -181,12 +181,12 @@ class Sender:
 
     def _deliver_spool(self) -> None:
         """Deliver the data in the spool, until there is new data to send."""
-        self.keeper.clear()
+        self.spool_worker.clear()
         if self._look_for_others:
             self._look_for_others = False
-            self.keeper.claim()
+            self.spool_worker.claim()
         while not self._unheard and not self._pending.ended:
-            body = self.keeper.next()
+            body = self.spool_worker.next()
             if body is None or not self._deliver_spooled(body):
                 return
 
@@ -199,7 +199,7 @@ class Sender:
         elif not response.ok or _reply(response, Counter()) is None:
             return self._refused(response)
         # Commands in that answer are for a cluster that has ended.
-        self.keeper.taken()
+        self.spool_worker.taken()
         return True
 
     def _deliver(self, beat: protocol.Heartbeat) -> bool:

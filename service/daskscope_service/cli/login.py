@@ -49,14 +49,14 @@ def login(url: str | None, scopes: tuple[str, ...], no_browser: bool) -> None:
     from daskscope.errors import DaskscopeError
     from daskscope.login import log_in, open_browser
 
-    def tell(invitation: Invitation) -> None:
+    def show(invitation: Invitation) -> None:
         opened = not no_browser and open_browser(invitation.url)
         click.echo(f"{'Opened' if opened else 'Open'} {invitation.url}")
         click.echo(f"and allow the login if the page shows the code {invitation.code}")
         click.echo(f"Waiting for at most {invitation.seconds / 60:.0f} min; Ctrl-C cancels …")
 
     try:
-        done = log_in(url, tell=tell, scopes=scopes)
+        done = log_in(url, show=show, scopes=scopes)
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
     click.echo(

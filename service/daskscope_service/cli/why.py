@@ -25,11 +25,11 @@ _OF_EXCEPTIONS = ("failed", "upstream-failed", "retries", "version-mismatch", "k
 def why(id: str, as_json: bool) -> None:
     """Show the status of the cluster or computation ID, and the cause of its problems.
 
-    Of a cluster, ID may also be the name, if only one has it.
+    ID may also be the name of a cluster, if only one cluster has it.
 
     \b
     Prints the causes with their evidence, what to do, how much that saves, and the commands that
-    tell more. The command queries the service with a token of scope read. For example:
+    show more. The command queries the service with a token of scope read. For example:
       daskscope list computations --limit 1 --json | jq -r .id
       daskscope why 0f5c4f2e6d7c4d2a9a51e3b7f4f8a0c1
     """
@@ -49,7 +49,7 @@ def why(id: str, as_json: bool) -> None:
 
 
 def _next(found: Explanation) -> Iterator[list[str]]:
-    """Yield the commands that tell more."""
+    """Yield the commands that show more."""
     of_cluster = ["--cluster", found["cluster"], "--since", "all"]
     causes = [one["rule"] for one in found["findings"] if one["suppressed_by"] is None]
     if any(rule in _OF_EXCEPTIONS for rule in causes):

@@ -58,10 +58,10 @@ def mute_computation(cluster_id: str, computation_id: str) -> ResponseReturnValu
 def end(mute_id: str) -> ResponseReturnValue:
     """End a mute."""
     with changing() as change:
-        wish = mutes.unmute(change, mute_id)
-    if wish.job and not said("cluster"):
-        return redirect(url_for("jobs_page.job", job_id=wish.job), code=303)
-    return _back(wish.cluster or said("cluster"), said("computation") or wish.computation)
+        ended = mutes.unmute(change, mute_id)
+    if ended.job and not said("cluster"):
+        return redirect(url_for("jobs_page.job", job_id=ended.job), code=303)
+    return _back(ended.cluster or said("cluster"), said("computation") or ended.computation)
 
 
 def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
@@ -69,7 +69,7 @@ def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     job = _job_of(cluster_id, computation_id) if covers == "job" else ""
     days = said("days")
     until = time.time() + _DAY * (int(days) if days in map(str, _DAYS) else _DAYS[0])
-    wish = NewMute(
+    requested = NewMute(
         asked_rule("rule") or "",
         "" if job else cluster_id,
         "" if job or covers == "cluster" else computation_id,
@@ -79,7 +79,7 @@ def _mute(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     )
     try:
         with changing() as change:
-            mutes.mute(change, wish)
+            mutes.mute(change, requested)
     except Unfit as error:
         return _question(cluster_id, computation_id, 400, str(error))
     except TooManyMutes as error:

@@ -46,7 +46,7 @@ class NewMute:
     job: str = ""
 
 
-def mute(change: Change, wish: NewMute) -> str:
+def mute(change: Change, requested: NewMute) -> str:
     """Store a mute, in place of one of the same rule and subject; return its id.
 
     Raises
@@ -59,22 +59,22 @@ def mute(change: Change, wish: NewMute) -> str:
     TooManyMutes
         The workspace has :data:`MOST` mutes.
     """
-    if wish.rule not in RULE_NAMES:
+    if requested.rule not in RULE_NAMES:
         raise Unfit(
             "rule",
-            f"There is no rule {wish.rule!r}. GET /api/v1/findings names the rule of each.",
+            f"There is no rule {requested.rule!r}. GET /api/v1/findings names the rule of each.",
         )
-    if bool(wish.cluster) == bool(wish.job) or (wish.job and wish.computation):
+    if bool(requested.cluster) == bool(requested.job) or (requested.job and requested.computation):
         raise Unfit("job", "Name either a job, or a cluster and perhaps a computation on it.")
-    check(Name, wish.reason, "reason", "Write a reason of 1 to 80 characters.")
+    check(Name, requested.reason, "reason", "Write a reason of 1 to 80 characters.")
     now = time.time()
-    if not now < wish.until <= now + _LONGEST:
+    if not now < requested.until <= now + _LONGEST:
         raise Unfit("until_at", "The end must be in the future, and within a year.")
-    _find(change, wish)
+    _find(change, requested)
     take_turns(change.connection, f"mutes of {change.workspace}")
     connection, mine = change.connection, table.c.workspace == change.workspace
-    same = (table.c.rule == wish.rule) & (table.c.cluster == wish.cluster)
-    same &= (table.c.computation == wish.computation) & (table.c.job == wish.job)
+    same = (table.c.rule == requested.rule) & (table.c.cluster == requested.cluster)
+    same &= (table.c.computation == requested.computation) & (table.c.job == requested.job)
     connection.execute(delete(table).where(mine, or_(table.c.until <= now, same)))
     if (connection.execute(select(func.count()).where(mine)).scalar() or 0) >= MOST:
         raise TooManyMutes(f"This workspace has {MOST:,} mutes, as many as it may. End some first.")
@@ -83,18 +83,18 @@ def mute(change: Change, wish: NewMute) -> str:
         insert(table).values(
             workspace=change.workspace,
             id=id,
-            rule=wish.rule,
-            cluster=wish.cluster,
-            computation=wish.computation,
-            job=wish.job,
-            reason=wish.reason,
-            until=wish.until,
+            rule=requested.rule,
+            cluster=requested.cluster,
+            computation=requested.computation,
+            job=requested.job,
+            reason=requested.reason,
+            until=requested.until,
             **change.stamp,
         )
     )
-    _sum_up_jobs(change, wish, now)
-    day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(wish.until))
-    change.log("finding muted", f"{_subject(wish)} until {day} UTC: {wish.reason}")
+    _sum_up_jobs(change, requested, now)
+    day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(requested.until))
+    change.log("finding muted", f"{_subject(requested)} until {day} UTC: {requested.reason}")
     return id
 
 
@@ -108,43 +108,45 @@ def unmute(change: Change, id: str) -> NewMute:
     change.connection.execute(
         delete(table).where(table.c.workspace == change.workspace, table.c.id == id)
     )
-    wish = NewMute(*row)
-    _sum_up_jobs(change, wish, time.time())
-    change.log("finding unmuted", _subject(wish))
-    return wish
+    ended = NewMute(*row)
+    _sum_up_jobs(change, ended, time.time())
+    change.log("finding unmuted", _subject(ended))
+    return ended
 
 
-def _sum_up_jobs(change: Change, wish: NewMute, now: float) -> None:
+def _sum_up_jobs(change: Change, muted: NewMute, now: float) -> None:
     """Have the jobs that a mute covers summarised again: what would save most leaves it out."""
-    jobs = [wish.job]
-    if not wish.job:
+    jobs = [muted.job]
+    if not muted.job:
         query = select_in(change.workspace, computation, computation.c.job).distinct()
-        query = query.where(computation.c.cluster == wish.cluster)
-        if wish.computation:
-            query = query.where(computation.c.id == wish.computation)
+        query = query.where(computation.c.cluster == muted.cluster)
+        if muted.computation:
+            query = query.where(computation.c.id == muted.computation)
         jobs = [id for id in change.connection.execute(query).scalars() if id is not None]
     sum_up_jobs(change.connection, change.workspace, jobs, now)
 
 
-def _subject(wish: NewMute) -> str:
-    if wish.job:
-        return f"{wish.rule} of job {wish.job}"
-    on = f"computation {wish.computation} on " if wish.computation else ""
-    return f"{wish.rule} of {on}cluster {wish.cluster}"
+def _subject(muted: NewMute) -> str:
+    if muted.job:
+        return f"{muted.rule} of job {muted.job}"
+    on = f"computation {muted.computation} on " if muted.computation else ""
+    return f"{muted.rule} of {on}cluster {muted.cluster}"
 
 
-def _find(change: Change, wish: NewMute) -> None:
-    if wish.job:
-        query = select_in(change.workspace, job, job.c.id).where(job.c.id == wish.job)
+def _find(change: Change, requested: NewMute) -> None:
+    if requested.job:
+        query = select_in(change.workspace, job, job.c.id).where(job.c.id == requested.job)
         if change.connection.execute(query).first() is None:
-            raise Missing("job", wish.job)
+            raise Missing("job", requested.job)
         return
-    query = select_in(change.workspace, cluster, cluster.c.id).where(cluster.c.id == wish.cluster)
+    query = select_in(change.workspace, cluster, cluster.c.id).where(
+        cluster.c.id == requested.cluster
+    )
     if change.connection.execute(query).first() is None:
-        raise Missing("cluster", wish.cluster)
-    if wish.computation:
+        raise Missing("cluster", requested.cluster)
+    if requested.computation:
         query = select_in(change.workspace, computation, computation.c.id).where(
-            computation.c.cluster == wish.cluster, computation.c.id == wish.computation
+            computation.c.cluster == requested.cluster, computation.c.id == requested.computation
         )
         if change.connection.execute(query).first() is None:
-            raise Missing("computation", wish.computation)
+            raise Missing("computation", requested.computation)

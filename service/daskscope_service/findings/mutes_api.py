@@ -52,7 +52,7 @@ def get_mutes() -> Item:
 @answers(types.MuteInForce, body=MuteRequest, statuses=(201,), problems=(404, 409))
 def post_mute(body: MuteRequest) -> Item:
     """Mute findings: nobody is notified of them, and pages fold them."""
-    wish = NewMute(
+    requested = NewMute(
         body.rule,
         body.cluster or "",
         body.computation or "",
@@ -62,7 +62,7 @@ def post_mute(body: MuteRequest) -> Item:
     )
     try:
         with changing() as change:
-            id = mutes.mute(change, wish)
+            id = mutes.mute(change, requested)
     except TooManyMutes as error:
         raise Problem(409, str(error)) from None
     with reading() as scope:

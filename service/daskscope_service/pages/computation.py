@@ -29,7 +29,7 @@ from daskscope_service.queries.logs import LogFilter, list_logs
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.repeats import repeated_in
 from daskscope_service.queries.runs import one_run
-from daskscope_service.queries.scan_filter import Sifted
+from daskscope_service.queries.scan_filter import Scanned
 from daskscope_service.services import services
 from daskscope_service.telemetry.spans import Trace
 from daskscope_service.telemetry.store import Unavailable
@@ -239,7 +239,7 @@ def _top_lines(merged: Merged) -> list[CodeLine]:
 
 def _records(
     scope: Scope, computation: ComputationDetail, until: float | None
-) -> tuple[Sifted, str]:
+) -> tuple[Scanned, str]:
     """Return a computation's last log records, and why they cannot be read, else ""."""
     read = services().read_logs
     which = Selection(
@@ -251,7 +251,7 @@ def _records(
     try:
         return list_logs(scope, which, LogFilter(computation=computation.id), read, _LOOKED_AT), ""
     except Unavailable as error:
-        return Sifted([], None), str(error)
+        return Scanned([], None), str(error)
 
 
 def _trace(computation: ComputationDetail) -> tuple[Trace, str]:

@@ -14,7 +14,7 @@ from daskscope_service.queries.clusters import cluster_of
 from daskscope_service.queries.computations import titles_of
 from daskscope_service.queries.events import find_events
 from daskscope_service.queries.logs import LEVELS, LogFilter, list_logs
-from daskscope_service.queries.scan_filter import Sifted
+from daskscope_service.queries.scan_filter import Scanned
 from daskscope_service.services import services
 from daskscope_service.telemetry.store import Unavailable
 from daskscope_service.web.forms import tidied
@@ -54,7 +54,7 @@ def logs() -> ResponseReturnValue:
         try:
             page = list_logs(scope, which, sought, read)
         except Unavailable as error:
-            page, no_logs = Sifted([], None), str(error)
+            page, no_logs = Scanned([], None), str(error)
         cluster = cluster_of(scope, which)
         titles = {}
         if cluster is not None and sought.computation:

@@ -33,14 +33,14 @@ _SECONDS = 5.0
 _MOST_READ = 10_000
 
 
-def patrol(engine: Engine, silent_after: float) -> int:
+def enforce_policies(engine: Engine, silent_after: float) -> int:
     """Apply the policies of all workspaces; return how often one acted."""
     with engine.connect() as connection:
         names = connection.execute(select(policy.c.workspace).distinct()).scalars().all()
-    return in_each(names, lambda name: _patrol(engine, name, silent_after))
+    return in_each(names, lambda name: _enforce(engine, name, silent_after))
 
 
-def _patrol(engine: Engine, name: str, silent_after: float) -> int:
+def _enforce(engine: Engine, name: str, silent_after: float) -> int:
     acted, until = 0, time.monotonic() + _SECONDS
     with engine.connect() as connection:
         ones = _policies(connection, name)

@@ -6,7 +6,7 @@ from sqlalchemy import and_, func
 
 from daskscope_service.db.schema import cluster, event, shutdown, worker_loss
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, rows_in_order
-from daskscope_service.queries.scan_filter import Sifted, sift
+from daskscope_service.queries.scan_filter import Scanned, scan
 
 _OF_EVENT = [column for column in event.c if column is not event.c.user]
 
@@ -84,16 +84,16 @@ def list_shutdowns(scope: Scope, cluster_id: str) -> list[Item]:
     )
 
 
-def find_events(scope: Scope, selection: Selection, topic: str | None) -> Sifted:
+def find_events(scope: Scope, selection: Selection, topic: str | None) -> Scanned:
     """Return events by time whose topic contains ``topic``, ignoring case; None is any topic.
 
-    Only the next :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED` events are searched.
+    Only the next :data:`~daskscope_service.queries.scan_filter.MOST_SCANNED` events are searched.
     """
     if topic is None:
         page = list_events(scope, selection)
-        return Sifted(page.items, page.next)
+        return Scanned(page.items, page.next)
     part = topic.lower()
-    return sift(
+    return scan(
         scope,
         list_events,
         selection,

@@ -10,7 +10,7 @@ from sqlalchemy import and_
 from daskscope import names
 from daskscope_service.db.schema import cluster, log_record
 from daskscope_service.db.scope import Item, Page, Position, Scope, Selection, page
-from daskscope_service.queries.scan_filter import Sifted, sift
+from daskscope_service.queries.scan_filter import Scanned, scan
 from daskscope_service.telemetry.influx_logs import InfluxLogs
 
 #: The lowest OpenTelemetry severity number of each level; the lowest level first.
@@ -40,18 +40,18 @@ def list_logs(
     which: LogFilter,
     read: LogReader,
     most: int | None = None,
-) -> Sifted:
+) -> Scanned:
     """Return log records by time. Their ``user`` is the cluster's, None if it is not known.
 
     With a level, a text, a computation or a user, only the next ``most`` records (default:
-    :data:`~daskscope_service.queries.scan_filter.MOST_SIFTED`) are searched, because the text is
+    :data:`~daskscope_service.queries.scan_filter.MOST_SCANNED`) are searched, because the text is
     encrypted. Raises what ``read`` raises.
     """
     anyone = replace(selection, user=None)
     if which == LogFilter() and selection.user is None:
         found = read(scope, anyone)
         short = len(found.items) < selection.limit
-        return Sifted(found.items, found.next, found.next[0] if found.next and short else None)
+        return Scanned(found.items, found.next, found.next[0] if found.next and short else None)
     least = LEVELS[which.level] if which.level else 0
     text = (which.text or "").lower()
 
@@ -63,7 +63,7 @@ def list_logs(
             and (not text or text in (item["body"] or "").lower())
         )
 
-    return sift(scope, read, anyone, fits, _position, most)
+    return scan(scope, read, anyone, fits, _position, most)
 
 
 def level_of(severity: int) -> str:

@@ -16,12 +16,12 @@ from daskscope_service.db.scope import (
 )
 
 #: The most rows that one request searches, and how many are read together.
-MOST_SIFTED = 1000
+MOST_SCANNED = 1000
 _AT_ONCE = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted(Page[Item]):
+class Scanned(Page[Item]):
     """A page of the rows that fit, and how far the search went.
 
     ``reached`` is the time of the last searched row, if the search stopped after a number of rows;
@@ -31,20 +31,20 @@ class Sifted(Page[Item]):
     reached: float | None = None
 
 
-def sift(
+def scan(
     scope: Scope,
     read: Callable[[Scope, Selection], Page[Item]],
     selection: Selection,
     fits: Callable[[Item], bool],
     position: Callable[[Item], Position],
     most: int | None = None,
-) -> Sifted:
+) -> Scanned:
     """Return a page of the rows of ``read`` that fit, out of the next ``most``.
 
-    ``most`` is :data:`MOST_SIFTED` by default. The page ends earlier if its rows take more than
+    ``most`` is :data:`MOST_SCANNED` by default. The page ends earlier if its rows take more than
     :data:`~daskscope_service.db.scope.MOST_BYTES`. ``position`` returns the position of a row.
     """
-    most = MOST_SIFTED if most is None else most
+    most = MOST_SCANNED if most is None else most
     found: list[Item] = []
     after, looked_at, size = selection.after, 0, 0
     while looked_at < most:
@@ -52,13 +52,13 @@ def sift(
         for item in some.items:
             if fits(item):
                 if len(found) == selection.limit:
-                    return Sifted(found, position(found[-1]))
+                    return Scanned(found, position(found[-1]))
                 found.append(item)
                 size += weight(item)
                 if size > MOST_BYTES:
-                    return Sifted(found, position(item))
+                    return Scanned(found, position(item))
         if some.next is None:
-            return Sifted(found, None)
+            return Scanned(found, None)
         after, looked_at = some.next, looked_at + _AT_ONCE
     assert after is not None
-    return Sifted(found, after, after[0])
+    return Scanned(found, after, after[0])

@@ -72,13 +72,13 @@ def command(command_id: str) -> Item:
 @answers(types.ShutdownCommand, body=ShutdownRequest, statuses=(201, 200), problems=(404, 409))
 def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. Repeating the same request has no further effect."""
-    wish = NewShutdown(body.reason, body.grace, body.even_if_busy)
+    requested = NewShutdown(body.reason, body.grace, body.even_if_busy)
     with reading() as scope:
         found = cluster_called(scope, body.cluster, to_close=True)
     try:
         with changing() as change:
             id = body.cluster if found is None else found.id
-            command_id, new = shutdowns.ask(change, id, wish)
+            command_id, new = shutdowns.ask(change, id, requested)
     except NotPossible as error:
         raise Problem(409, str(error)) from None
     return _one(command_id), 201 if new else 200

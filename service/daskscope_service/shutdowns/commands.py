@@ -39,7 +39,7 @@ class NewShutdown:
     even_if_busy: bool = False
 
 
-def ask(change: Change, cluster_id: str, wish: NewShutdown) -> tuple[str, bool]:
+def ask(change: Change, cluster_id: str, requested: NewShutdown) -> tuple[str, bool]:
     """Request a shutdown; return its id, and whether it is a new one.
 
     Repeating the request, for example because the answer was lost, has no further effect.
@@ -65,7 +65,7 @@ def ask(change: Change, cluster_id: str, wish: NewShutdown) -> tuple[str, bool]:
     now = time.time()
     for before in under_way(connection, workspace, cluster_id, now):
         asked = NewShutdown(before["reason"], before["grace"], before["even_if_busy"])
-        if (asked, before["requested_by"]) == (wish, change.actor) and before[
+        if (asked, before["requested_by"]) == (requested, change.actor) and before[
             "called_off_at"
         ] is None:
             return before["id"], False
@@ -81,16 +81,16 @@ def ask(change: Change, cluster_id: str, wish: NewShutdown) -> tuple[str, bool]:
             cluster=cluster_id,
             requested_by=change.actor,
             requested_at=now,
-            reason=wish.reason,
-            grace=wish.grace,
-            even_if_busy=wish.even_if_busy,
+            reason=requested.reason,
+            grace=requested.grace,
+            even_if_busy=requested.even_if_busy,
             expires_at=now + PATIENCE,
         )
     )
     change.log(
         "shutdown asked for",
         f"{cluster_id} ({row.name}): {command_id}"
-        + (", even if it is at work" if wish.even_if_busy else ""),
+        + (", even if it is at work" if requested.even_if_busy else ""),
     )
     return command_id, True
 

@@ -28,10 +28,10 @@ def question(cluster_id: str) -> ResponseReturnValue:
 @acting_as("member")
 def answer(cluster_id: str) -> ResponseReturnValue:
     """Request the shutdown."""
-    wish = NewShutdown(reason=_reason(), even_if_busy="even_if_busy" in request.form)
+    requested = NewShutdown(reason=_reason(), even_if_busy="even_if_busy" in request.form)
     try:
         with changing() as change:
-            shutdowns.ask(change, cluster_id, wish)
+            shutdowns.ask(change, cluster_id, requested)
     except NotPossible as error:
         return _question(cluster_id, 409, str(error))
     return _to_cluster(cluster_id)

@@ -31,7 +31,7 @@ class Peer:
     """Where a client is. ``host`` is "" in this process.
 
     ``here`` says whether it is on this machine; ``uid`` is the system's user there, None if the
-    system does not tell, or if it is on another machine.
+    system does not report it, or if it is on another machine.
     """
 
     host: str
@@ -57,7 +57,7 @@ def _uid(end: tuple[str, int], other: tuple[str, int]) -> int | None:
     """Return the user of the TCP socket at ``end`` that is connected to ``other``.
 
     The kernel answers from memory: this waits for nothing. Return None if this machine has no such
-    socket, or does not tell. It does not for link-local addresses, which need an interface.
+    socket, or does not report it. It does not for link-local addresses, which need an interface.
     """
     if sys.platform != "linux":
         return None
