@@ -73,29 +73,29 @@ class Board:
         }
 
     def _variables(self) -> list[Json]:
-        found = variables(single=self.single)
+        chosen = variables(single=self.single)
         if self.by_computation:
-            found.append(_computation())
-            found += [_traces("tempo", "Tempo"), _traces("jaeger", "Jaeger")]
-        return found
+            chosen.append(_computation())
+            chosen += [_traces("tempo", "Tempo"), _traces("jaeger", "Jaeger")]
+        return chosen
 
     def panels(self) -> list[Json]:
         """Return the panels in the grid, with a number each that alerts can refer to."""
-        found: list[Json] = []
+        panels: list[Json] = []
         y = 0
         for row in self.rows:
-            found.append(_heading(row.title, len(found) + 1, y))
+            panels.append(_heading(row.title, len(panels) + 1, y))
             y += 1
             x = height = 0
             for panel in row.panels:
                 if x + panel.width > COLUMNS:
                     x, y = 0, y + height
                     height = 0
-                found.append(panel.json(len(found) + 1, x, y))
+                panels.append(panel.json(len(panels) + 1, x, y))
                 x += panel.width
                 height = max(height, panel.height)
             y += height
-        return found
+        return panels
 
     def panel_id(self, title: str) -> int:
         """Return the number of the panel of that title. KeyError: there is none."""
@@ -190,9 +190,9 @@ def _computation() -> Json:
 
 def _traces(kind: str, title: str) -> Json:
     """Return the variable of the data source of that kind, if Grafana has one."""
-    found = _source(kind, f"Traces ({title})", "")
-    del found["current"]  # Grafana chooses the first one
-    return {**found, "query": kind}
+    source = _source(kind, f"Traces ({title})", "")
+    del source["current"]  # Grafana chooses the first one
+    return {**source, "query": kind}
 
 
 def _annotations() -> list[Json]:
@@ -263,7 +263,7 @@ def _source(name: str, label: str, preferred: str) -> Json:
 def _chosen(
     name: str, label: str, query: str, *, all_value: str = "", single: bool = False
 ) -> Json:
-    found: Json = {
+    variable: Json = {
         "type": "query",
         "name": name,
         "label": label,
@@ -279,8 +279,8 @@ def _chosen(
         "hide": 0,
     }
     if not single:
-        found["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
-    return {**found, "allValue": all_value} if all_value else found
+        variable["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
+    return {**variable, "allValue": all_value} if all_value else variable
 
 
 def _heading(title: str, id: int, y: int) -> Json:

@@ -102,7 +102,7 @@ class Panel:
 
     def json(self, id: int, x: int, y: int) -> Json:
         """Return the panel as Grafana reads it."""
-        found: Json = {
+        panel: Json = {
             "id": id,
             "type": self.kind,
             "title": self.title,
@@ -117,8 +117,8 @@ class Panel:
             "options": self.options(),
         }
         if transformations := self.transformations():
-            found["transformations"] = transformations
-        return found
+            panel["transformations"] = transformations
+        return panel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,16 +154,16 @@ class Stat(Panel):
         }
 
     def defaults(self) -> Json:
-        found = {**Panel.defaults(self), "color": {"mode": "thresholds"}}
+        options = {**Panel.defaults(self), "color": {"mode": "thresholds"}}
         steps: list[Json] = [{"color": "green", "value": None}]
         if self.bad is not None:
             steps.append({"color": "red", "value": self.bad})
-        found["thresholds"] = {"mode": "absolute", "steps": steps}
+        options["thresholds"] = {"mode": "absolute", "steps": steps}
         if self.decimals is not None:
-            found["decimals"] = self.decimals
+            options["decimals"] = self.decimals
         if self.links:
-            found["links"] = [link.json() for link in self.links]
-        return found
+            options["links"] = [link.json() for link in self.links]
+        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +206,15 @@ class Lines(Panel):
             "spanNulls": 120_000,
             "stacking": {"mode": "normal" if self.stacked or self.bars else "none", "group": "A"},
         }
-        found = {**Panel.defaults(self), "custom": custom, "color": {"mode": "palette-classic"}}
+        options = {**Panel.defaults(self), "custom": custom, "color": {"mode": "palette-classic"}}
         if self.bad is not None:
             custom["thresholdsStyle"] = {"mode": "line"}
             steps: list[Json] = [
                 {"color": "transparent", "value": None},
                 {"color": "red", "value": self.bad},
             ]
-            found["thresholds"] = {"mode": "absolute", "steps": steps}
-        return found if self.least is None else {**found, "min": self.least}
+            options["thresholds"] = {"mode": "absolute", "steps": steps}
+        return options if self.least is None else {**options, "min": self.least}
 
     def transformations(self) -> list[Json]:
         return list(self.computed)

@@ -54,21 +54,21 @@ class Table(Panel):
         ]
 
     def transformations(self) -> list[Json]:
-        found: list[Json] = [MERGED] if len(self.queries) > 1 else []
+        steps: list[Json] = [MERGED] if len(self.queries) > 1 else []
         if self.extract:
-            found.append(extracted("attributes"))
+            steps.append(extracted("attributes"))
         titles = {column.source: column.title for column in self.columns}
-        return [*found, *self.computed, *chosen(titles)]
+        return [*steps, *self.computed, *chosen(titles)]
 
 
 def _properties(column: Column) -> list[Json]:
-    found: list[Json] = []
+    properties: list[Json] = []
     if column.unit:
-        found.append({"id": "unit", "value": column.unit})
+        properties.append({"id": "unit", "value": column.unit})
     if column.decimals is not None:
-        found.append({"id": "decimals", "value": column.decimals})
+        properties.append({"id": "decimals", "value": column.decimals})
     if column.links:
-        found.append({"id": "links", "value": [link.json() for link in column.links]})
+        properties.append({"id": "links", "value": [link.json() for link in column.links]})
     if column.words is not None:
         there, missing = column.words
         positive = {"from": 1e-9, "to": None, "result": {"text": there, "index": 0}}
@@ -78,7 +78,7 @@ def _properties(column: Column) -> list[Json]:
             {"type": "value", "options": {"0": {"text": missing, "index": 1}}},
             {"type": "special", "options": nothing},
         ]
-        found.append({"id": "mappings", "value": mappings})
+        properties.append({"id": "mappings", "value": mappings})
     if column.width:
-        found.append({"id": "custom.width", "value": column.width})
-    return found
+        properties.append({"id": "custom.width", "value": column.width})
+    return properties

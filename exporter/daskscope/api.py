@@ -60,8 +60,8 @@ def list_clusters(
     ServiceUnreachable, ServiceError
         The service gave no answer, or failed.
     """
-    found = _items("clusters", limit, since=since, user=user, finding=finding)
-    return cast(list[Cluster], answers.Answers(map(answers.Answer, found), answers.CLUSTERS))
+    items = _items("clusters", limit, since=since, user=user, finding=finding)
+    return cast(list[Cluster], answers.Answers(map(answers.Answer, items), answers.CLUSTERS))
 
 
 def list_computations(
@@ -88,7 +88,7 @@ def list_computations(
     """
     if cluster_id is not None:
         _check_text("cluster_id", cluster_id)
-    found: list[Any] = []
+    items: list[Any] = []
     if cluster_id != "":
         filters = {
             "user": user,
@@ -97,10 +97,10 @@ def list_computations(
             "sort": sort,
             "cluster": cluster_id,
         }
-        found = _items("computations", limit, since=since, **filters)
-    if not (found or cluster_id is None or _is_known(cluster_id)):
+        items = _items("computations", limit, since=since, **filters)
+    if not (items or cluster_id is None or _is_known(cluster_id)):
         raise NotFound(f"no cluster has the id or the name {cluster_id!r}", 404)
-    shown = answers.Answers(map(answers.Answer, found), answers.COMPUTATIONS)
+    shown = answers.Answers(map(answers.Answer, items), answers.COMPUTATIONS)
     return cast(list[Computation], shown)
 
 
@@ -120,8 +120,8 @@ def list_exceptions(
     Each has ``fingerprint``, ``type``, ``function``, ``message``, ``traceback``, ``count``,
     ``clusters``, ``users``, ``first_at`` and ``last_at``. Raises as :func:`list_clusters`.
     """
-    found = _items("exceptions", limit, since=since, user=user, cluster=cluster_id)
-    shown = answers.Answers(map(answers.Answer, found), answers.EXCEPTIONS)
+    items = _items("exceptions", limit, since=since, user=user, cluster=cluster_id)
+    shown = answers.Answers(map(answers.Answer, items), answers.EXCEPTIONS)
     return cast(list[ExceptionGroup], shown)
 
 
@@ -133,8 +133,8 @@ def list_events(
     Each has ``id``, ``cluster``, ``at``, ``topic`` and ``message``, JSON text. Raises as
     :func:`list_clusters`.
     """
-    found = _items("events", limit, since=since, cluster=cluster_id)
-    return cast(list[Event], answers.Answers(map(answers.Answer, found), answers.EVENTS))
+    items = _items("events", limit, since=since, cluster=cluster_id)
+    return cast(list[Event], answers.Answers(map(answers.Answer, items), answers.EVENTS))
 
 
 def task_stream(cluster_id: str, since: Since = None, *, limit: int | None = None) -> TaskRuns:
@@ -183,8 +183,8 @@ def list_findings(
     Raises as :func:`list_clusters`.
     """
     filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
-    found = _items("findings", limit, since=since, **filters)
-    shown = answers.Answers(map(answers.FindingAnswer, found), answers.FINDINGS)
+    items = _items("findings", limit, since=since, **filters)
+    shown = answers.Answers(map(answers.FindingAnswer, items), answers.FINDINGS)
     return cast(list[ListedFinding], shown)
 
 
@@ -203,8 +203,8 @@ def list_jobs(
     :class:`daskscope.api_types.Job` has them all. ``sort`` is last, cost, change or saving. Raises
     as :func:`list_clusters`.
     """
-    found = _items("jobs", limit, since=since, user=user, sort=sort)
-    return cast(list[Job], answers.Answers(map(answers.Answer, found), answers.JOBS))
+    items = _items("jobs", limit, since=since, user=user, sort=sort)
+    return cast(list[Job], answers.Answers(map(answers.Answer, items), answers.JOBS))
 
 
 def get_job(id: str) -> JobDetail:
@@ -219,13 +219,13 @@ def get_job(id: str) -> JobDetail:
         answer = service.answer("GET", f"jobs/{quote(id, safe='')}")
         if not isinstance(answer.get("run_list"), list):
             raise service.no_service()
-        found = service.with_datetimes(answer)
+        job = service.with_datetimes(answer)
         for name in ("run_list", "changes"):
-            found[name] = [service.with_datetimes(one) for one in answer[name]]
+            job[name] = [service.with_datetimes(one) for one in answer[name]]
         for name in ("change", "receipt"):
             if answer[name] is not None:
-                found[name] = service.with_datetimes(answer[name])
-        return cast(JobDetail, answers.Answer(found))
+                job[name] = service.with_datetimes(answer[name])
+        return cast(JobDetail, answers.Answer(job))
 
 
 def list_repeats(since: Since = "30 days", *, limit: int | None = None) -> list[Repeat]:
@@ -236,8 +236,8 @@ def list_repeats(since: Since = "30 days", *, limit: int | None = None) -> list[
     it once: one compute, persist, a file), ``sentence`` and ``url``:
     :class:`daskscope.api_types.Repeat` has them all. Raises as :func:`list_clusters`.
     """
-    found = _items("repeats", limit, since=since)
-    return cast(list[Repeat], answers.Answers(map(answers.Answer, found), answers.REPEATS))
+    items = _items("repeats", limit, since=since)
+    return cast(list[Repeat], answers.Answers(map(answers.Answer, items), answers.REPEATS))
 
 
 def compare(a: str, b: str) -> Comparison:

@@ -182,16 +182,16 @@ def seconds_of(name: str, value: Any, *, least: float | None = None) -> float | 
 
 def bytes_of(name: str, value: Any) -> int | None:
     """Return a number of bytes, or a text such as "4 GiB", as bytes."""
-    found = _parsed(name, value, parse_bytes, 'bytes above 0, or a text such as "4 GiB"', None)
-    return None if found is None else int(found)
+    size = _parsed(name, value, parse_bytes, 'bytes above 0, or a text such as "4 GiB"', None)
+    return None if size is None else int(size)
 
 
 def whole_number(name: str, value: Any) -> int | None:
     """Return a whole number of at least 0."""
-    found = _parsed(name, value, None, "a whole number of at least 0", 0.0)
-    if found is not None and found != int(found):
+    number = _parsed(name, value, None, "a whole number of at least 0", 0.0)
+    if number is not None and number != int(number):
         raise ConfigurationError(f"{name} is {value!r}; it must be a whole number of at least 0")
-    return None if found is None else int(found)
+    return None if number is None else int(number)
 
 
 def _number(name: str, value: Any) -> float | None:

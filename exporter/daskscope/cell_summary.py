@@ -141,17 +141,17 @@ def _summarize(client: Client, watched: _Watched) -> None:
     watched.ask_at = watched.unanswered_at + NO_PATIENCE
     # Dask's client sends graphs on another connection than questions, every few milliseconds.
     time.sleep(ON_ITS_WAY)
-    found: list[SentComputation] = client.sync(
+    sent: list[SentComputation] = client.sync(
         latest_computations, client, callback_timeout=PATIENCE
     )
     watched.unanswered_at, watched.ask_at = math.inf, 0.0
     # Those that began before a cell ended that has no line, because there was no answer.
     since = time.monotonic() - before
-    missed = {one["id"] for one in found if one["now"] - one["started_at"] > since >= 0}
+    missed = {one["id"] for one in sent if one["now"] - one["started_at"] > since >= 0}
     missed -= watched.shown.keys()
-    ended = {one["id"] for one in found if one["ended_at"] is not None}
-    new = [one for one in found if one["id"] not in watched.shown.keys() | missed]
-    earlier = [one for one in found if one["id"] in (watched.run_on | missed) & ended]
+    ended = {one["id"] for one in sent if one["ended_at"] is not None}
+    new = [one for one in sent if one["id"] not in watched.shown.keys() | missed]
+    earlier = [one for one in sent if one["id"] in (watched.run_on | missed) & ended]
     ids = dict.fromkeys([*missed, *(one["id"] for one in new)])
     watched.run_on = (watched.run_on | ids.keys()) - ended
     watched.shown |= ids

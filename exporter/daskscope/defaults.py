@@ -82,14 +82,14 @@ def _is_section(default: Any) -> bool:
 
 def _add_defaults() -> None:
     """Add the defaults to Dask's configuration without changing users' values."""
-    found = copy.deepcopy(dask.config.config.get("daskscope"))
+    written = copy.deepcopy(dask.config.config.get("daskscope"))
     dask.config.update_defaults({"daskscope": DEFAULTS})
     # In Dask a default that is a mapping replaces a single value, such as ``logs: false``, or tags
     # that a variable contains as text. Restore these.
-    if found is not None and not isinstance(found, Mapping):
-        dask.config.config["daskscope"] = found
-    elif found is not None:
-        _put_back(found, DEFAULTS, dask.config.config["daskscope"])
+    if written is not None and not isinstance(written, Mapping):
+        dask.config.config["daskscope"] = written
+    elif written is not None:
+        _put_back(written, DEFAULTS, dask.config.config["daskscope"])
 
 
 def _put_back(

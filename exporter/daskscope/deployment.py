@@ -78,22 +78,22 @@ def deployment_of(
     in_kubernetes = "KUBERNETES_SERVICE_HOST" in variables
     if in_kubernetes:
         known.update(_KUBERNETES)
-    found = {
+    values = {
         name: next((variables[key] for key in keys if variables.get(key)), None)
         for name, keys in known.items()
     }
-    if job := found["lsf.job.name"]:
+    if job := values["lsf.job.name"]:
         # For a job without a name, LSF gives the whole command line, with its arguments.
-        found["lsf.job.name"] = job.split()[0] if job.split() else None
+        values["lsf.job.name"] = job.split()[0] if job.split() else None
     with suppress(ValueError, OverflowError, OSError):
         ends = datetime.fromtimestamp(int(variables.get("SLURM_JOB_END_TIME", "")), UTC)
-        found["slurm.job.end"] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
-    if in_kubernetes and found["k8s.namespace.name"] is None:
-        found["k8s.namespace.name"] = namespace
+        values["slurm.job.end"] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
+    if in_kubernetes and values["k8s.namespace.name"] is None:
+        values["k8s.namespace.name"] = namespace
     numbers = dict(_CONDOR_ID.findall(condor_job or ""))
     if len(numbers) == 2:
-        found["htcondor.job.id"] = f"{numbers['ClusterId']}.{numbers['ProcId']}"
-    return {name: value[:MAX_VALUE] for name, value in found.items() if value}
+        values["htcondor.job.id"] = f"{numbers['ClusterId']}.{numbers['ProcId']}"
+    return {name: value[:MAX_VALUE] for name, value in values.items() if value}
 
 
 def _text(path: str) -> str | None:

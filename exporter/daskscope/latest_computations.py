@@ -35,10 +35,10 @@ class SentComputation(TypedDict):
 
 async def latest_computations(client: Client) -> list[SentComputation]:
     """Ask the scheduler which computations of ``client`` changed since the last call."""
-    found: list[SentComputation] = await client._run_on_scheduler(
+    computations: list[SentComputation] = await client._run_on_scheduler(
         latest_computations_here, client.id
     )
-    return found
+    return computations
 
 
 async def latest_computations_here(

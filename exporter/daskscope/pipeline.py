@@ -48,8 +48,8 @@ def pipeline_of(variables: Mapping[str, str]) -> dict[str, str]:
     for sign, names in OF_CI.items():
         if variables.get(sign):
             known |= names
-    found = {name: variables.get(variable) for name, variable in known.items()}
-    if flow := found["prefect.flow.name"]:
+    values = {name: variables.get(variable) for name, variable in known.items()}
+    if flow := values["prefect.flow.name"]:
         # A path and the name of the function, such as ``flows/etl.py:nightly``.
-        found["prefect.flow.name"] = flow.rpartition(":")[2]
-    return {name: value[:MAX_VALUE] for name, value in found.items() if value}
+        values["prefect.flow.name"] = flow.rpartition(":")[2]
+    return {name: value[:MAX_VALUE] for name, value in values.items() if value}

@@ -52,8 +52,8 @@ def _script() -> str:
 
 
 def _job() -> str:
-    found = deployment_of(os.environ).items()
-    name = next((value for name, value in found if name.endswith(".job.name")), "")
+    attributes = deployment_of(os.environ).items()
+    name = next((value for name, value in attributes if name.endswith(".job.name")), "")
     return "" if name in _NO_JOB else _file_name(name)
 
 

@@ -140,11 +140,11 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
     taken_out = OMITTED if exceptions else REFUSED
     logged = _all_in((handled, record.msg, record.args))
     some = (handled, record.msg, *(record.args or ())) if logged is None else logged
-    found = _family([value for value in some if issubclass(type(value), BaseException)])
-    if not exceptions and (logged is None or len(found) > MAX_FAMILY):
+    errors = _family([value for value in some if issubclass(type(value), BaseException)])
+    if not exceptions and (logged is None or len(errors) > MAX_FAMILY):
         return REFUSED  # a search for all of them would take too long
     parts: set[str] = set()
-    for error in found:
+    for error in errors:
         if not exceptions or _names_keys(error):
             texts = _texts_of(error, len(text))
             if texts is None:
@@ -154,7 +154,7 @@ def _users_text(record: logging.LogRecord, exceptions: bool) -> str:
         return taken_out
     # Replace the longest first, by a mark that is replaced last: each text may be part of another.
     longest_first = sorted(parts, key=len, reverse=True)
-    if found and not exceptions:
+    if errors and not exceptions:
         # The rest may still contain a part of an exception's text: ``str(error)[:100]``.
         return _in_code(record, text, longest_first)
     for part in longest_first:
@@ -194,16 +194,16 @@ def _all_in(values: Iterable[Any]) -> list[Any] | None:
 
     Return None if there are more than :data:`MAX_VALUES`.
     """
-    found = list(itertools.islice(values, MAX_VALUES + 1))
-    for value in found:  # the loop adds more
-        if len(found) > MAX_VALUES:
+    reached = list(itertools.islice(values, MAX_VALUES + 1))
+    for value in reached:  # the loop adds more
+        if len(reached) > MAX_VALUES:
             return None
         kind = type(value)
         for container, held in () if kind in _PLAIN else _CONTAINERS:
             if issubclass(kind, container):
-                found += itertools.islice(held(value), MAX_VALUES + 1 - len(found))
+                reached += itertools.islice(held(value), MAX_VALUES + 1 - len(reached))
                 break
-    return found if len(found) <= MAX_VALUES else None
+    return reached if len(reached) <= MAX_VALUES else None
 
 
 def _family(errors: list[BaseException]) -> list[BaseException]:
@@ -212,17 +212,17 @@ def _family(errors: list[BaseException]) -> list[BaseException]:
 
     If there are more than :data:`MAX_FAMILY`, return some more than that.
     """
-    found: dict[int, BaseException] = {}
+    family: dict[int, BaseException] = {}
     left = list(errors)
-    while left and len(found) <= MAX_FAMILY:
+    while left and len(family) <= MAX_FAMILY:
         error = left.pop()
-        if id(error) not in found:
-            found[id(error)] = error
+        if id(error) not in family:
+            family[id(error)] = error
             others = (error.__cause__, error.__context__, *error.args, *vars(error).values())
             left += [each for each in others if issubclass(type(each), BaseException)]
             if isinstance(error, _GROUPS):
                 left += error.exceptions[: MAX_FAMILY + 1]
-    return list(found.values())
+    return list(family.values())
 
 
 def _made_text(record: logging.LogRecord) -> str:
@@ -338,8 +338,8 @@ def _known_pieces(text: str, literals: list[str], left_out: str = OMITTED) -> st
     literals = [literal for literal in literals if literal in text]
     sent, at = "", 0
     while at < len(text):
-        found = [(text.find(literal, at), -len(literal)) for literal in literals]
-        start, length = min((place for place in found if place[0] >= 0), default=(len(text), 0))
+        places = [(text.find(literal, at), -len(literal)) for literal in literals]
+        start, length = min((place for place in places if place[0] >= 0), default=(len(text), 0))
         if start > at:
             sent += left_out
         sent += text[start : start - length]

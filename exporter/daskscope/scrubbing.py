@@ -121,10 +121,10 @@ def _without_named(text: str, kinds: tuple[_Named, ...]) -> str:
         name = _compiled(NAME).match(text, stem.start()) if stem.start() >= at else None
         if name is None:
             continue
-        found = _behind(name, text, kinds)
-        if found is not None:
-            parts += text[at : found.end("keep")], SCRUBBED
-            at = found.end()
+        secret = _behind(name, text, kinds)
+        if secret is not None:
+            parts += text[at : secret.end("keep")], SCRUBBED
+            at = secret.end()
         elif (without_value := without_value + 1) > MAX_WITHOUT_VALUE:
             return "".join((*parts, text[at : name.start()], SCRUBBED))
     return "".join((*parts, text[at:])) if parts else text
@@ -142,9 +142,9 @@ def _behind(name: re.Match[str], text: str, kinds: tuple[_Named, ...]) -> re.Mat
             and _compiled(kind.before).search(text, max(start - _BEFORE, 0), start)
         ):
             continue
-        found = pattern.match(text, end)
-        if found is not None:
-            return found
+        match = pattern.match(text, end)
+        if match is not None:
+            return match
     return None
 
 
@@ -176,18 +176,18 @@ def _without_users_own(text: str, pattern: re.Pattern[str]) -> str:
         if start and time.thread_time() > ends:
             return "".join((*parts, text[at:start], SCRUBBED))
         stop = min(start + WINDOW, len(text))
-        found = pattern.search(text, start, stop)
-        if found is None:
+        match = pattern.search(text, start, stop)
+        if match is None:
             start = len(text) if stop == len(text) else start + WINDOW // 2
-        elif start < found.start() and stop < len(text) and found.end() > stop - _MARGIN:
-            start = found.start()
+        elif start < match.start() and stop < len(text) and match.end() > stop - _MARGIN:
+            start = match.start()
         else:
-            if found.end() > found.start():
-                parts += text[at : found.start()], SCRUBBED
-                at = found.end()
-                start = found.end()
+            if match.end() > match.start():
+                parts += text[at : match.start()], SCRUBBED
+                at = match.end()
+                start = match.end()
             else:  # an empty match
-                start = found.end() + 1
+                start = match.end() + 1
     return "".join((*parts, text[at:])) if parts else text
 
 

@@ -70,17 +70,17 @@ class ServiceClient:
         self, path: str, parameters: dict[str, str], limit: int | None
     ) -> list[dict[str, Any]]:
         """Return the items of a list, page by page."""
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         cursors = set()
         while True:
-            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
+            wanted = PAGE if limit is None else min(PAGE, limit - len(rows))
             page = self.answer("GET", path, params=parameters | {"limit": str(wanted)})
             items, cursor = page.get("items"), page.get("next")
             if not isinstance(items, list) or not isinstance(cursor, str | None):
                 raise self.no_service()
-            found += map(self.with_datetimes, items)
-            if not cursor or (limit is not None and len(found) >= limit):
-                return found[:limit]
+            rows += map(self.with_datetimes, items)
+            if not cursor or (limit is not None and len(rows) >= limit):
+                return rows[:limit]
             if not items or cursor in cursors:
                 raise self.no_service()  # an endless loop otherwise
             cursors.add(cursor)

@@ -20,23 +20,23 @@ def moment_of(since: Any) -> datetime | None:
     """Return a timezone-aware datetime, or None for all stored data."""
     if since is None:
         return None
-    found = _read(since) if isinstance(since, str) else _plain(since)
-    if isinstance(found, timedelta) and found >= timedelta(0):
+    value = _read(since) if isinstance(since, str) else _plain(since)
+    if isinstance(value, timedelta) and value >= timedelta(0):
         try:
-            return datetime.now(UTC) - found
+            return datetime.now(UTC) - value
         except OverflowError:  # before the first datetime
             return None
-    if not isinstance(found, datetime):
+    if not isinstance(value, datetime):
         raise ConfigurationError(
             f'since is {since!r}; it must be a duration such as "7 days", a timedelta, a date, or '
             'a datetime, such as "2026-01-31 12:00"'
         )
-    if found.tzinfo is not None:
-        return found
+    if value.tzinfo is not None:
+        return value
     try:
-        return found.astimezone()
+        return value.astimezone()
     except (ValueError, OverflowError):  # too close to the first or last datetime
-        return found.replace(tzinfo=UTC)
+        return value.replace(tzinfo=UTC)
 
 
 def _plain(since: Any) -> timedelta | datetime | None:

@@ -157,20 +157,20 @@ def _characters(name: str, argument: Any, fold: bool) -> frozenset[str]:
     if name == "IN":
         negated = str(argument[0][0]) == "NEGATE"
         parts = argument[1:] if negated else argument
-        found = frozenset().union(*(_characters(str(op), value, fold) for op, value in parts))
-        return _ALL - found if negated else found
+        characters = frozenset().union(*(_characters(str(op), value, fold) for op, value in parts))
+        return _ALL - characters if negated else characters
     if name in ("LITERAL", "NOT_LITERAL"):
         character = chr(argument)
         same = {character, *(character.lower(), character.upper())} if fold else {character}
         # A character outside the samples counts like any non-ASCII sample.
-        found = frozenset(same & _ALL) or _ALL - frozenset(map(chr, range(128)))
-        return _ALL - found if name == "NOT_LITERAL" else found
+        characters = frozenset(same & _ALL) or _ALL - frozenset(map(chr, range(128)))
+        return _ALL - characters if name == "NOT_LITERAL" else characters
     if name == "RANGE":
         low, high = argument
-        found = frozenset(c for c in _ALPHABET if low <= ord(c) <= high)
+        characters = frozenset(c for c in _ALPHABET if low <= ord(c) <= high)
         if fold:
-            found |= {c for c in _ALPHABET if {c.lower(), c.upper()} & found}
-        return found
+            characters |= {c for c in _ALPHABET if {c.lower(), c.upper()} & characters}
+        return characters
     if name == "CATEGORY":
         matches = _CATEGORIES[str(argument).removeprefix("CATEGORY_").removeprefix("NOT_")]
         wanted = "_NOT_" not in str(argument)

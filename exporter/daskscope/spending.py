@@ -322,16 +322,16 @@ class _Counts(SchedulerPlugin):
         said = await scheduler.broadcast(
             msg={"op": "run", "function": dumps(peak_memory)}, on_error="return"
         )
-        found = {}
+        peaks = {}
         for address, answer in said.items():
             peak = answer.get("result") if isinstance(answer, dict) else None
             if isinstance(peak, Serialized):  # a scheduler passes on what it does not read
                 peak = deserialize(peak.header, peak.frames)
             if isinstance(peak, int):
-                found[address] = peak
+                peaks[address] = peak
             else:
                 self.problems.append(f"the worker at {address} does not say what memory it had")
-        return found
+        return peaks
 
     def stop(self) -> None:
         """Take what is left, and end."""

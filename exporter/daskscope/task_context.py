@@ -60,8 +60,8 @@ def send_context_with_graphs(
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
         submit = before or method_of_class(of_client(), "_graph_to_futures")
-        found = headers()
-        if not found:
+        context = headers()
+        if not context:
             return submit(*args, **kwargs)
         if args and type(args[0]) is dict:
             # Dask before 2025.4 makes layers of it, which store the current annotations.
@@ -69,7 +69,7 @@ def send_context_with_graphs(
                 HighLevelGraph.from_collections(str(id(args[0])), args[0], dependencies=()),
                 *args[1:],
             )
-        with annotate(**found):
+        with annotate(**context):
             return submit(*args, **kwargs)
 
     _graph_to_futures.of_daskscope = True  # type: ignore[attr-defined]
@@ -82,9 +82,9 @@ def method_of_class(owner: Any, name: str) -> Any:
     Look it up for each call: a program may patch the class at any time, with functions or other
     objects.
     """
-    found = next(vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind))
-    bind = getattr(type(found), "__get__", None)
-    return found if bind is None else bind(found, owner, type(owner))
+    attribute = next(vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind))
+    bind = getattr(type(attribute), "__get__", None)
+    return attribute if bind is None else bind(attribute, owner, type(owner))
 
 
 def _context_of(current_span: Callable[[], Any], of_process: Headers) -> Headers:
@@ -150,12 +150,12 @@ class TaskContext(WorkerPlugin):
             task = worker.state.tasks.get(key)
             if task is None:
                 return
-            found = self._contexts.get(task)
-            if found is None:
+            context = self._contexts.get(task)
+            if context is None:
                 own = task.annotations or {}
                 parent, state = own.get(ANNOTATION), own.get(STATE)
             else:
-                parent, state = found.get(CARRIED), found.get(CARRIED_STATE)
+                parent, state = context.get(CARRIED), context.get(CARRIED_STATE)
             if isinstance(parent, str):
                 # The rest of the current context, such as baggage, stays. No detach is needed: Dask
                 # runs this as an asyncio task with its own context variables, and copies them to

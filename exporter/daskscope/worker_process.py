@@ -108,10 +108,10 @@ class WorkerProcess(WorkerPlugin):
                 took = time.monotonic() - began
                 self._due = began + min(max(PAUSE, took / MOST), LONGEST_PAUSE)
             calls = self._calls(worker) + self._left_to_run.count(worker)
-            found = (self._read_at, self._cpu, calls, peak_memory())
+            readings = (self._read_at, self._cpu, calls, peak_memory())
             begun = begun_beside(worker, PASSIVE)
             more = (self._deployment, self._gpu_of_others, begun)
-            return (*found, *more, os.cpu_count(), host_load())
+            return (*readings, *more, os.cpu_count(), host_load())
         return None
 
     def _calls(self, worker: Worker) -> int:
@@ -180,12 +180,12 @@ def begun_beside(server: Any, passive: Collection[str]) -> int:
     """Return how many operations a Dask server has begun, without ``passive`` and our own ones."""
     # Dask counts operations for its dashboard, and moves counts from one component to the next as
     # they age, so their sum is the total.
-    found = 0.0
+    begun = 0.0
     for counts in server.counters["op"].components:
         for name, count in counts.items():
             if name not in passive and not name.startswith(OURS):
-                found += count
-    return round(found)
+                begun += count
+    return round(begun)
 
 
 class LeftToRun:
@@ -282,14 +282,14 @@ def children() -> list[Any]:
             # This goes through all processes of the machine.
             return list(psutil.Process().children(recursive=True))
         return []
-    found: list[Any] = []
+    processes: list[Any] = []
     waiting = [os.getpid()]
     while waiting:
         for child in _children_of(waiting.pop()):
             with suppress(psutil.Error, OSError):
-                found.append(psutil.Process(child))
+                processes.append(psutil.Process(child))
                 waiting.append(child)
-    return found
+    return processes
 
 
 def _has_children() -> bool:

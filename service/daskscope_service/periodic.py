@@ -152,14 +152,14 @@ class Lease:
 
     def _hold(self, condition: object) -> bool:
         with writing(self._engine) as connection:
-            found = connection.execute(
+            result = connection.execute(
                 update(table)
                 .where(table.c.name == self._name, condition)  # type: ignore[arg-type]
                 .values(holder=self._holder, expires_at=time.time() + _LEASE_SECONDS)
             )
-        if found.rowcount:
+        if result.rowcount:
             self._renewed = time.monotonic()
-        return bool(found.rowcount)
+        return bool(result.rowcount)
 
 
 class PeriodicTask:

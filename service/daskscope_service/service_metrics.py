@@ -94,10 +94,10 @@ class ServiceMetrics:
     def answered(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
         """Return what counts and times such requests. To find them by labels would take longer."""
         key = (route, method, status)
-        found = self._answered.get(key)
-        if found is None:
-            found = self._answered[key] = (
+        metrics = self._answered.get(key)
+        if metrics is None:
+            metrics = self._answered[key] = (
                 self.requests.labels(route, method, str(status)),
                 self.request_seconds.labels(route, method),
             )
-        return found
+        return metrics

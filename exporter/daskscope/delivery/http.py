@@ -194,9 +194,9 @@ def _original(owner: type, name: str) -> Any:
 
     If it was replaced before this module was imported, return what calls whatever is there.
     """
-    found = vars(owner)[name]
-    if getattr(found, "__module__", None) == owner.__module__:
-        return found
+    method = vars(owner)[name]
+    if getattr(method, "__module__", None) == owner.__module__:
+        return method
     return lambda *arguments, **options: getattr(owner, name)(*arguments, **options)
 
 
@@ -265,8 +265,8 @@ def asked_to_wait(response: requests.Response) -> float:
 
 def _date(header: str) -> float | None:
     try:
-        found = email.utils.parsedate_to_datetime(header)
+        moment = email.utils.parsedate_to_datetime(header)
         # -0000 is UTC, too: a time without a zone.
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -308,19 +308,19 @@ class Spool:
     def _entries(self) -> list[tuple[Path, int]]:
         """Return the files and their lengths, the oldest first."""
         assert self._folder is not None
-        found: list[tuple[Path, int]] = []
+        files: list[tuple[Path, int]] = []
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):  # the file may be removed at any time
                         if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
                             length = entry.stat(follow_symlinks=False).st_size
-                            found.append((self._folder / entry.name, length))
+                            files.append((self._folder / entry.name, length))
         except (FileNotFoundError, NotADirectoryError):
             pass  # a later write reports it
         except OSError as error:
             self._warn(f"cannot read the spool in {self._folder} ({error.strerror})")
-        return sorted(found)
+        return sorted(files)
 
     def _claimed(self, path: Path) -> _File | None:
         try:

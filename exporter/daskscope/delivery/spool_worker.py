@@ -145,13 +145,13 @@ class SpoolWorker:
         with self._lock:
             job = next(iter(self._jobs))
             outcome = self._jobs.pop(job)
-        found = None
+        result = None
         self._at_disk_since = time.monotonic()
         try:
-            found = job()
+            result = job()
         finally:
             self._at_disk_since = None
-            outcome.set_result(found)
+            outcome.set_result(result)
 
     def _write(self) -> None:
         now = time.monotonic()

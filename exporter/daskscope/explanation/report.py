@@ -222,12 +222,12 @@ def _difference(full: Any, less: Any, anew: frozenset[str]) -> Any:
     if full == less:
         return None
     if isinstance(full, dict) and isinstance(less, dict):
-        found = {
+        differences = {
             key: _difference(value, less.get(key), anew)
             for key, value in full.items()
             if key not in anew
         }
-        return {key: value for key, value in found.items() if value is not None} or None
+        return {key: value for key, value in differences.items() if value is not None} or None
     if isinstance(full, list) and isinstance(less, list):
         if len(full) == len(less):
             pairs = [_difference(*pair, anew) for pair in zip(full, less, strict=True)]

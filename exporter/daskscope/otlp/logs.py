@@ -48,7 +48,7 @@ _SEVERITIES = (
 
 def severity(level: int) -> SeverityNumber:
     """Return OpenTelemetry's severity for a level of Python's ``logging``."""
-    return next((found for least, found in _SEVERITIES if level >= least), SeverityNumber.TRACE)
+    return next((number for least, number in _SEVERITIES if level >= least), SeverityNumber.TRACE)
 
 
 @dataclass(slots=True)

@@ -21,11 +21,11 @@ def has_clusters(scope: Scope) -> bool:
 
 def first_run() -> str:
     """Return the page with the steps and which are done; it reloads until a cluster reports."""
-    found = steps()
-    used = [one for one in found["sends"] if one.last_used_at is not None]
+    shown = steps()
+    used = [one for one in shown["sends"] if one.last_used_at is not None]
     return render_template(
         "first_run.html",
-        **found,
+        **shown,
         used=max(used, key=lambda one: one.last_used_at or 0.0, default=None),
     )
 

@@ -94,10 +94,10 @@ def begin(engine: Engine) -> Start:
     with alone(engine) as connection:
         key_register.check(connection)
         keys = keys_of(engine.dialect)
-        found = key_register.registered(connection)
+        entries = key_register.registered(connection)
         newest = keys.newest
-        if newest is not None and newest.id in found and not found[newest.id].retired:
-            if len(found) > 1:
+        if newest is not None and newest.id in entries and not entries[newest.id].retired:
+            if len(entries) > 1:
                 return Start(newest, resumed=True)
             newest = None
         key = newest or keys.make()

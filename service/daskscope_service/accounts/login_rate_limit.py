@@ -100,10 +100,12 @@ def withdraw(engine: Engine, attempt: LoginAttempt) -> None:
 def network(address: str) -> str:
     """Return ``address``, or for IPv6 its /64 network, because one person has all of that."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return str(ipaddress.ip_network(f"{found}/64", strict=False)) if found.version == 6 else address
+    return (
+        str(ipaddress.ip_network(f"{parsed}/64", strict=False)) if parsed.version == 6 else address
+    )
 
 
 def _check(engine: Engine, limits: dict[bytes, int], now: float, *, besides: int) -> None:

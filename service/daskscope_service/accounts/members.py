@@ -112,8 +112,8 @@ def change(engine: Engine, caller: Caller, user_id: str, role: Role | None) -> b
     here = and_(member.c.workspace == caller.workspace, member.c.user == user.c.id)
     with writing(engine) as connection:
         # Locked, so that two owners cannot remove each other at the same moment.
-        found = select(user.c.id, member.c.role, user.c.disabled_at).join(member, here)
-        rows = connection.execute(found.order_by(user.c.id).with_for_update()).all()
+        members_here = select(user.c.id, member.c.role, user.c.disabled_at).join(member, here)
+        rows = connection.execute(members_here.order_by(user.c.id).with_for_update()).all()
         if user_id not in {row.id for row in rows}:
             return False
         owners = {row.id for row in rows if row.role == "owner" and row.disabled_at is None}
@@ -251,11 +251,11 @@ def accept_as_new(
         Too many invitations of the workspace, or from this address, named existing users. Without
         this limit, whoever invites could find out which accounts exist in other workspaces.
     """
-    found = find(engine, code)
-    if found is None:
+    invited = find(engine, code)
+    if invited is None:
         return None
-    passwords.check(password, found.name)
-    attempt = login_rate_limit.begin(engine, found.workspace, address, kind="invitation")
+    passwords.check(password, invited.name)
+    attempt = login_rate_limit.begin(engine, invited.workspace, address, kind="invitation")
     hashed = passwords.hash_of(password)  # slow, so it runs before the transaction
     with writing(engine) as connection:
         row = connection.execute(
@@ -265,29 +265,29 @@ def accept_as_new(
             return None
         made = users.add(
             connection,
-            name=found.name,
+            name=invited.name,
             password_hash=hashed,
-            made_in=found.workspace,
-            actor=f"invitation {found.id}",
+            made_in=invited.workspace,
+            actor=f"invitation {invited.id}",
             address=address,
         ).id
         users.give_role(
             connection,
             made,
-            found.workspace,
-            found.role,
-            actor=f"invitation {found.id}",
+            invited.workspace,
+            invited.role,
+            actor=f"invitation {invited.id}",
             address=address,
         )
         audit.write(
             connection,
             "signed in",
-            actor=found.name,
+            actor=invited.name,
             detail="by invitation",
-            workspace=found.workspace,
+            workspace=invited.workspace,
             address=address,
         )
-        started = sessions.start(connection, workspace=found.workspace, user=made, agent=agent)
+        started = sessions.start(connection, workspace=invited.workspace, user=made, agent=agent)
     login_rate_limit.withdraw(engine, attempt)
     return started
 

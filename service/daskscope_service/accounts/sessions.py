@@ -182,8 +182,8 @@ def list_of(engine: Engine, user: str, idle: float = SECONDS) -> list[Session]:
         table.c.last_seen_at.desc(), table.c.id_hash
     )
     with engine.connect() as connection:
-        found = connection.execute(statement, {"now": now, "seen_after": now - idle})
-        return [Session(*row) for row in found]
+        rows = connection.execute(statement, {"now": now, "seen_after": now - idle})
+        return [Session(*row) for row in rows]
 
 
 def switch(engine: Engine, session: Session, workspace: str) -> bool:

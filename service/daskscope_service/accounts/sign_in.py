@@ -124,25 +124,25 @@ def change_password(engine: Engine, session: Session, old: str, new: str, *, add
     UnfitPassword
         See :func:`passwords.check`.
     """
-    found = None if session.user_name is None else users.find(engine, session.user_name)
-    if found is None:
+    account = None if session.user_name is None else users.find(engine, session.user_name)
+    if account is None:
         return False
-    passwords.check(new, found.name)
-    attempt = login_rate_limit.begin(engine, users.key_of(found.name) or "", address, kind="name")
+    passwords.check(new, account.name)
+    attempt = login_rate_limit.begin(engine, users.key_of(account.name) or "", address, kind="name")
     with engine.connect() as connection:
         stored = connection.execute(
-            select(user.c.password_hash).where(user.c.id == found.id)
+            select(user.c.password_hash).where(user.c.id == account.id)
         ).scalar()
     if not passwords.fits(old, stored or None):
-        audit.refused(engine, found.name, "wrong old password", address)
+        audit.refused(engine, account.name, "wrong old password", address)
         return False
     login_rate_limit.succeeded(engine, attempt)
     users.set_password(
         engine,
-        found,
+        account,
         new,
         keep_session=session.id_hash,
-        actor=found.name,
+        actor=account.name,
         address=address,
     )
     return True

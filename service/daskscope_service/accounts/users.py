@@ -278,8 +278,8 @@ def set_password(
 def has_password(engine: Engine, user: str) -> bool:
     """Return whether the user with this id can sign in with a password."""
     with engine.connect() as connection:
-        found = connection.execute(select(table.c.password_hash).where(table.c.id == user))
-        return bool(found.scalar())
+        rows = connection.execute(select(table.c.password_hash).where(table.c.id == user))
+        return bool(rows.scalar())
 
 
 def key_of(name: str) -> str | None:

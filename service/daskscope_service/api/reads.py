@@ -122,14 +122,14 @@ def clusters() -> Item:
 def cluster(cluster_id: str) -> Item:
     """Answer with one cluster: workers that left it, its threads' time, and what stands out."""
     with reading() as scope:
-        found = one_cluster(scope, cluster_id)
+        view = one_cluster(scope, cluster_id)
         return {
-            **as_item(found),
+            **as_item(view),
             "worker_losses": list_worker_losses(scope, cluster_id),
             "shutdowns": list_shutdowns(scope, cluster_id),
             "activities": list_activities(scope, cluster_id),
-            **as_item(explain_cluster(scope, services().series, found)),
-            "url": _cluster_url(found),
+            **as_item(explain_cluster(scope, services().series, view)),
+            "url": _cluster_url(view),
         }
 
 
@@ -160,9 +160,9 @@ def computations() -> Item:
 def computation(cluster_id: str, computation_id: str) -> Item:
     """Answer with one computation: its task groups, failures, code, and what stands out."""
     with reading() as scope:
-        found = one_computation(scope, cluster_id, computation_id)
-        explained = explain_computation(scope, services().series, found)
-        return {**as_item(found), **as_item(explained), "url": _computation_url(found)}
+        view = one_computation(scope, cluster_id, computation_id)
+        explained = explain_computation(scope, services().series, view)
+        return {**as_item(view), **as_item(explained), "url": _computation_url(view)}
 
 
 @blueprint.get("/exceptions")
@@ -181,8 +181,8 @@ def exceptions() -> Item:
 def exception(fingerprint: str) -> Item:
     """Answer with one group of equal failures and its newest samples."""
     with reading() as scope:
-        found = one_exception(scope, fingerprint)
-        return as_item(found) | {"url": _exception_url(found)}
+        group = one_exception(scope, fingerprint)
+        return as_item(group) | {"url": _exception_url(group)}
 
 
 @blueprint.get("/events")

@@ -26,15 +26,15 @@ def compare(a: str, b: str, as_json: bool, markdown: bool) -> None:
     import daskscope.api
 
     try:
-        found = daskscope.api.compare(a, b)
+        comparison = daskscope.api.compare(a, b)
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
-        click.echo(json.dumps(found, default=datetime.isoformat))
+        click.echo(json.dumps(comparison, default=datetime.isoformat))
         return
     if markdown:
         from daskscope_service.insight.jobs.comparison import as_markdown
 
-        click.echo(as_markdown(found))
+        click.echo(as_markdown(comparison))
         return
-    click.echo(repr(found))
+    click.echo(repr(comparison))

@@ -221,8 +221,8 @@ def delete(
         cluster = _cluster_id(engine, workspace, cluster)
         whose = Whose(workspace, cluster=cluster, user=user)
         pace = Throttle(0.5)
-        found = deletion.count(engine, whose)
-        if not found:
+        counts = deletion.count(engine, whose)
+        if not counts:
             # An interrupted deletion may have left this.
             for _ in pace.run(remove_unused_code(engine, workspace, pace)):
                 pass
@@ -230,7 +230,7 @@ def delete(
             raise click.ClickException(_nothing_of(engine, whose))
         of = f"cluster {cluster}" if user is None else f"user {user}"
         click.echo(f"{of} has in the workspace {workspace}:")
-        for name, rows in sorted(found.items()):
+        for name, rows in sorted(counts.items()):
             click.echo(f"  {rows:>12,} {name}")
         running = deletion.running(engine, whose, time.time() - settings.silent_after)
         if running:
@@ -242,7 +242,7 @@ def delete(
             click.echo(f"Not deleted: the data in the InfluxDB {settings.influxdb_url}.")
         if not yes:
             click.confirm("Delete all of this permanently?", abort=True)
-        total = sum(found.values())
+        total = sum(counts.values())
         deletion.note(engine, whose, f"{of}: {total} rows")
         gone: Counter[str] = Counter()
         said = time.monotonic()

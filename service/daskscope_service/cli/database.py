@@ -34,9 +34,9 @@ def status(**options: Any) -> None:
     """
     with extra("service"):
         from daskscope_service.db.engine import database_position
-    found = database_position(Settings.from_environment(**options))
-    click.echo(f"The database {found.sentence}.")
-    sys.exit(found.state != "current")
+    position = database_position(Settings.from_environment(**options))
+    click.echo(f"The database {position.sentence}.")
+    sys.exit(position.state != "current")
 
 
 @database_group.command("upgrade")

@@ -30,18 +30,18 @@ def status(**options: Any) -> None:
         from daskscope_service.db.sealing import keys_of
 
         with engine.connect() as connection:
-            found = registered(connection)
+            entries = registered(connection)
         keys = keys_of(engine.dialect)
-        missing = [id for id in found if keys.find(id) is None]
+        missing = [id for id in entries if keys.find(id) is None]
         newest = keys.newest
     row = "{:<10}{:<18}{:<6}{}"
     click.echo(row.format("ID", "STATE", "HERE", "SINCE"))
-    for id, entry in found.items():
+    for id, entry in entries.items():
         state = "being replaced" if entry.retired else "in use"
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.made_at))
         click.echo(row.format(id, state, "no" if id in missing else "yes", made))
     click.echo(f"The keys come from {keys.source}.")
-    if newest is not None and newest.id not in found:
+    if newest is not None and newest.id not in entries:
         click.echo(
             f"The first key, {newest.id}, is not in use yet: 'daskscope keys rotate' starts "
             "using it."

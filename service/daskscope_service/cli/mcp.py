@@ -148,12 +148,16 @@ def make_server(*, allow_close: bool) -> MCPServer[Any]:
     def explain(id: str) -> str:
         """What happened to a cluster or a computation and why: status, causes with evidence, what
         to do and what that saves. id: of either, or a cluster's name."""
-        found: Any = _asked(daskscope.api.why, id)
-        head = {"headline": found["headline"], "status": found["status"], "url": found["url"]}
-        head |= {name: found[name] for name in ("cluster", "computation")}
-        if found["not_measured"]:
-            head["not_measured"] = sorted(found["not_measured"])
-        findings = [_in_words(one) for one in found["findings"]]
+        explanation: Any = _asked(daskscope.api.why, id)
+        head = {
+            "headline": explanation["headline"],
+            "status": explanation["status"],
+            "url": explanation["url"],
+        }
+        head |= {name: explanation[name] for name in ("cluster", "computation")}
+        if explanation["not_measured"]:
+            head["not_measured"] = sorted(explanation["not_measured"])
+        findings = [_in_words(one) for one in explanation["findings"]]
         return _answer(findings, _FINDING, "the page has them all", head, "findings")
 
     @reads
@@ -166,8 +170,8 @@ def make_server(*, allow_close: bool) -> MCPServer[Any]:
     def compare_runs(before: str, after: str) -> str:
         """Why the computation `after` took longer or shorter than `before` (ids): parts that add up
         to the difference, and what else differs."""
-        found = _asked(daskscope.api.compare, before, after)
-        return _answer([], (), "", _shaped(found, _COMPARISON))
+        comparison = _asked(daskscope.api.compare, before, after)
+        return _answer([], (), "", _shaped(comparison, _COMPARISON))
 
     @reads
     def list_failures(since: str = "7 days", cluster: str | None = None, limit: int = 5) -> str:
@@ -198,8 +202,8 @@ def make_server(*, allow_close: bool) -> MCPServer[Any]:
         )
         def close_cluster(cluster: str, reason: str) -> str:
             """Close an idle cluster (id or name); one at work stays. Ask the user before."""
-            found: Any = _asked(daskscope.api.close, cluster, reason=reason)
-            return _answer([], (), "", _shaped(found, ("id", "status", "sentence")))
+            command: Any = _asked(daskscope.api.close, cluster, reason=reason)
+            return _answer([], (), "", _shaped(command, ("id", "status", "sentence")))
 
     return server
 

@@ -87,12 +87,12 @@ def list_tokens(workspace: str, **options: Any) -> None:
     with database(options) as (_, engine):
         from daskscope_service.accounts import tokens
 
-        found = tokens.list_in(engine, workspace)
+        rows = tokens.list_in(engine, workspace)
     now = time.time()
-    by = max([len(one.made_by or "") for one in found], default=0) + 2
+    by = max([len(one.made_by or "") for one in rows], default=0) + 2
     row = f"{{:<12}}{{:<10}}{{:<19}}{{:<18}}{{:<18}}{{:<{max(by, 14)}}}{{}}"
     click.echo(row.format("ID", "STATE", "SCOPES", "LAST USED", "EXPIRES", "MADE BY", "LABEL"))
-    for one in found:
+    for one in rows:
         click.echo(
             row.format(
                 one.id,
@@ -138,12 +138,12 @@ def revoke_token(
         if user is None:
             count, whose = tokens.revoke_all(engine, workspace=workspace), workspace
         else:
-            found = users.find(engine, user)
-            if found is None:
+            account = users.find(engine, user)
+            if account is None:
                 raise click.ClickException(
                     f"there is no user {user}; 'daskscope user list' shows them"
                 )
-            count, whose = tokens.revoke_all(engine, workspace=None, user=found.id), user
+            count, whose = tokens.revoke_all(engine, workspace=None, user=account.id), user
     click.echo(f"revoked {count} token{'' if count == 1 else 's'} of {whose}")
 
 

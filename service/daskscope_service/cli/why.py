@@ -36,15 +36,15 @@ def why(id: str, as_json: bool) -> None:
     import daskscope.api
 
     try:
-        found = daskscope.api.why(id)
+        explanation = daskscope.api.why(id)
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
-        click.echo(json.dumps(found, default=datetime.isoformat))
+        click.echo(json.dumps(explanation, default=datetime.isoformat))
         return
-    click.echo(repr(found))
+    click.echo(repr(explanation))
     click.echo("\nWhat to ask next:")
-    for command in _next(found):
+    for command in _next(explanation):
         click.echo(f"  {shlex.join(['daskscope', *command])}")
 
 

@@ -50,8 +50,8 @@ class BudgetRequest(msgspec.Struct, forbid_unknown_fields=True):
 def budgets() -> Item:
     """Answer with all budgets: first that of all clusters, then those of users, then of tags."""
     with services().engine.connect() as connection:
-        found = [_stands(connection, one) for one in list_budgets(connection, g.workspace)]
-    return {"items": found, "next": None}
+        items = [_stands(connection, one) for one in list_budgets(connection, g.workspace)]
+    return {"items": items, "next": None}
 
 
 @blueprint.get("/budget")
@@ -80,21 +80,21 @@ def put_budget(body: BudgetRequest) -> Item:
 
 def _one(user: str = "", tag: str = "") -> Item:
     with services().engine.connect() as connection:
-        found = budget_of(connection, g.workspace, user, tag)
-        if found is not None:
-            return _stands(connection, found)
+        limit = budget_of(connection, g.workspace, user, tag)
+        if limit is not None:
+            return _stands(connection, limit)
     none = dict.fromkeys(("amount", "currency", "spent", "sentence", "forecast"))
     return none | {"user": user or None, "tag": tag or None}
 
 
 def _stands(connection: Connection, budget: Budget) -> Item:
-    found = spent(connection, g.workspace, budget, time.time())
+    month = spent(connection, g.workspace, budget, time.time())
     return {
         "user": budget.user or None,
         "tag": budget.tag or None,
         "amount": budget.amount,
         "currency": budget.currency,
-        "spent": found.amount,
-        "sentence": in_words(budget, found),
-        "forecast": None if found.forecast is None else asdict(found.forecast),
+        "spent": month.amount,
+        "sentence": in_words(budget, month),
+        "forecast": None if month.forecast is None else asdict(month.forecast),
     }

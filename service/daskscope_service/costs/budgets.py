@@ -51,10 +51,10 @@ def budget_of(
     connection: Connection, workspace: str, user: str = "", tag: str = ""
 ) -> Budget | None:
     """Return the budget of a workspace, or of a user or tag there; None if it has none."""
-    found = (
+    matches = (
         one for one in list_budgets(connection, workspace) if (one.user, one.tag) == (user, tag)
     )
-    return next(found, None)
+    return next(matches, None)
 
 
 def list_budgets(connection: Connection, workspace: str) -> list[Budget]:

@@ -51,7 +51,7 @@ def columns(days: Sequence[UsageSum], last: int) -> DayBars | None:
     def shown(amount: float) -> str:
         return hours(amount) if currency is None else money(amount, currency)
 
-    found = tuple(
+    bars = tuple(
         DayBar(
             datetime.fromtimestamp((last - len(pairs) + 1 + index) * _DAY, UTC).strftime(
                 "%a %d %b"
@@ -62,4 +62,4 @@ def columns(days: Sequence[UsageSum], last: int) -> DayBars | None:
         )
         for index, (amount, idle) in enumerate(pairs)
     )
-    return DayBars("compute hours" if currency is None else currency, shown(highest), found)
+    return DayBars("compute hours" if currency is None else currency, shown(highest), bars)

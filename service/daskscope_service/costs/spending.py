@@ -68,21 +68,21 @@ def monday_of(day: int) -> int:
 
 def by_period(items: Iterable[Readable], periods: int) -> list[UsageSum]:
     """Return what was spent in each period, in their order."""
-    found = [UsageSum() for _ in range(periods)]
+    sums = [UsageSum() for _ in range(periods)]
     for item in items:
-        found[item["period"]].add(item)
-    return found
+        sums[item["period"]].add(item)
+    return sums
 
 
 def by_user(items: Iterable[Readable], periods: int) -> dict[str, list[UsageSum]]:
     """Return what each user spent in each period."""
-    found: dict[str, list[UsageSum]] = {}
+    sums: dict[str, list[UsageSum]] = {}
     for item in items:
         user = item["user"]
-        if user not in found:
-            found[user] = [UsageSum() for _ in range(periods)]
-        found[user][item["period"]].add(item)
-    return found
+        if user not in sums:
+            sums[user] = [UsageSum() for _ in range(periods)]
+        sums[user][item["period"]].add(item)
+    return sums
 
 
 def total_of(items: Iterable[Readable]) -> UsageSum:
@@ -123,13 +123,13 @@ class PriceList:
 
 def price_lists(items: Iterable[Readable]) -> list[PriceList]:
     """Return the different prices in ``items``, with the users whose clusters had them."""
-    found: dict[tuple[str, str], set[str]] = {}
+    users_by_prices: dict[tuple[str, str], set[str]] = {}
     for item in items:
         if item["prices"] is not None:
             key = _prices_in_words(item["prices"]), item["price_source"]
-            found.setdefault(key, set()).add(item["user"])
+            users_by_prices.setdefault(key, set()).add(item["user"])
     return [PriceList(words, tuple(sorted(users)), source)
-            for (words, source), users in sorted(found.items())]  # fmt: skip
+            for (words, source), users in sorted(users_by_prices.items())]  # fmt: skip
 
 
 def _prices_in_words(prices: Mapping[str, Any]) -> str:

@@ -35,14 +35,12 @@ def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[UsageO
     beyond :data:`MOST_USERS` are added up as :data:`OTHERS`.
     """
     starts = range(first, first + periods * days, days)
-    found = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
-    for run in runs((start for start in starts if start not in found), days):
-        found |= add_up(scope, run[0], len(run), days)
+    sums = usage_sums.kept(scope.connection, scope.workspace, days, starts.start, starts.stop)
+    for run in runs((start for start in starts if start not in sums), days):
+        sums |= add_up(scope, run[0], len(run), days)
     # Sums that an older version has stored are of threads alone.
     held = dict.fromkeys(("gib_seconds", "gpu_seconds"))
-    items = [
-        held | {"period": n, **item} for n, start in enumerate(starts) for item in found[start]
-    ]
+    items = [held | {"period": n, **item} for n, start in enumerate(starts) for item in sums[start]]
     return price_usage(scope, items)
 
 
@@ -98,7 +96,7 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         .group_by(*keys)
         .order_by(period, sums[_TOTALS.index("thread_seconds")].desc(), usage.c.user)
     )
-    found: dict[int, _Period] = {first + period * days: _Period() for period in range(periods)}
+    by_start: dict[int, _Period] = {first + period * days: _Period() for period in range(periods)}
     # One by one: there may be far more rows than listed items.
     result = scope.connection.execute(query.execution_options(stream_results=True))
     names = list(map(str, result.keys()))
@@ -106,8 +104,8 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         item = dict(zip(names, row, strict=True))
         prices = None if item["prices"] is None else json.loads(item["prices"])
         start = first + item.pop("period") * days
-        found[start].add(item | {"prices": prices})
-    return {start: one.items() for start, one in found.items()}
+        by_start[start].add(item | {"prices": prices})
+    return {start: one.items() for start, one in by_start.items()}
 
 
 class _Period:
@@ -140,13 +138,13 @@ class _Period:
 
 def runs(starts: Iterable[int], step: int) -> list[list[int]]:
     """Return ``starts``, which rise, in runs without a gap: each is ``step`` after the last."""
-    found: list[list[int]] = []
+    parts: list[list[int]] = []
     for start in starts:
-        if found and found[-1][-1] + step == start:
-            found[-1].append(start)
+        if parts and parts[-1][-1] + step == start:
+            parts[-1].append(start)
         else:
-            found.append([start])
-    return found
+            parts.append([start])
+    return parts
 
 
 def _same_cluster(other: FromClause) -> ColumnElement[bool]:

@@ -128,13 +128,13 @@ def _check_revision(file: Path, backup: Path) -> None:
     engine = create_engine(f"sqlite:///{file}")
     try:
         with engine.connect() as connection:
-            found = revisions.position(connection)
+            position = revisions.position(connection)
     finally:
         engine.dispose()
-    if found.state == "empty":
+    if position.state == "empty":
         raise ConfigurationError(f"{backup} cannot be used: it contains no table of daskscope")
-    if found.state not in ("current", "older"):
-        raise ConfigurationError(f"{backup} cannot be used: it {found.sentence}")
+    if position.state not in ("current", "older"):
+        raise ConfigurationError(f"{backup} cannot be used: it {position.sentence}")
 
 
 def _check_unused(file: Path) -> None:

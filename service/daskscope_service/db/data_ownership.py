@@ -98,8 +98,10 @@ class Whose:
         named = {(row.cluster, _computation(row)) for row in rows if row.cluster not in theirs}
         computation = schema.computation
         keys = tuple_(computation.c.cluster, computation.c.id)
-        found = connection.execute(self._computations().where(keys.in_(sorted(named)))).all()
-        own = {tuple(row) for row in found}
+        rows_of_theirs = connection.execute(
+            self._computations().where(keys.in_(sorted(named)))
+        ).all()
+        own = {tuple(row) for row in rows_of_theirs}
         return [
             row for row in rows if row.cluster in theirs or (row.cluster, _computation(row)) in own
         ]
@@ -143,12 +145,12 @@ def some_of(engine: Engine, whose: Whose) -> bool:
 
 def users(engine: Engine, workspace: str) -> list[str]:
     """Return some of the users whom clusters and computations of ``workspace`` name."""
-    found: set[str] = set()
+    names_of_users: set[str] = set()
     with engine.connect() as connection:
         for table in (schema.cluster, schema.computation):
             query = select_in(workspace, table, table.c.user).distinct().limit(_USERS_NAMED)
-            found.update(connection.execute(query.order_by(table.c.user)).scalars())
-    return sorted(found)[:_USERS_NAMED]
+            names_of_users.update(connection.execute(query.order_by(table.c.user)).scalars())
+    return sorted(names_of_users)[:_USERS_NAMED]
 
 
 def failure_notice(cluster: Any, computation: Any) -> Any:
@@ -187,5 +189,5 @@ def keys(whose: Whose, table: Table) -> Select[Any]:
 def _computation(row: Any) -> str:
     attributes = row.attributes
     # Not a dictionary if it cannot be decrypted.
-    found = attributes.get(names.COMPUTATION_ID) if isinstance(attributes, dict) else None
-    return found if isinstance(found, str) else ""
+    value = attributes.get(names.COMPUTATION_ID) if isinstance(attributes, dict) else None
+    return value if isinstance(value, str) else ""

@@ -71,9 +71,9 @@ def open_database(settings: Settings) -> Engine:
         :func:`upgrade_database`. The message says which and what to do.
     """
     with _opened(settings) as engine, engine.connect() as connection:
-        found = revisions.position(connection)
-        if found.state != "current":
-            raise _refusal(engine, found)
+        position = revisions.position(connection)
+        if position.state != "current":
+            raise _refusal(engine, position)
     return engine
 
 
@@ -111,9 +111,9 @@ def database_position(settings: Settings) -> Position:
     """
     with _opened(settings) as engine:
         with engine.connect() as connection:
-            found = revisions.position(connection)
+            position = revisions.position(connection)
         engine.dispose()
-    return found
+    return position
 
 
 def sqlite_file(settings: Settings) -> Path:

@@ -60,13 +60,13 @@ def check(connection: Connection) -> None:
         The file of keys cannot be read or created.
     """
     keys = keys_of(connection.dialect)
-    found = registered(connection)
+    entries = registered(connection)
     hash_secret = secrets.token_bytes(_SECRET_BYTES)
-    for id, entry in found.items():
+    for id, entry in entries.items():
         if keys.find(id) is None:
             raise _missing(connection, id)
         hash_secret = _unsealed(connection, entry.hash_secret)
-    if all(entry.retired for entry in found.values()):
+    if all(entry.retired for entry in entries.values()):
         _register(connection, keys.newest or keys.make(), hash_secret)
 
 
@@ -136,12 +136,12 @@ def _hash_secret(connection: Connection) -> bytes:
 
 
 def _unsealed(connection: Connection, sealed: bytes) -> bytes:
-    found = unseal(keys_of(connection.dialect), sealed)
-    if isinstance(found, Unreadable):
+    value = unseal(keys_of(connection.dialect), sealed)
+    if isinstance(value, Unreadable):
         raise KeyMissing(
-            f"the value that verifies the encryption keys cannot be read: it is {found}"
+            f"the value that verifies the encryption keys cannot be read: it is {value}"
         )
-    return found
+    return value
 
 
 def _missing(connection: Connection, id: str) -> KeyMissing:

@@ -115,8 +115,8 @@ class Keys:
         if self._file is None:
             return
         try:
-            found = self._file.stat()
-            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+            status = self._file.stat()
+            stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
             if stamp == self._stamp:
                 return
             lines = self._file.read_text().splitlines()

@@ -95,8 +95,8 @@ class Scope:
         if self.connection.execute(query.where(cluster.c.id == asked)).first() is not None:
             return (asked,)
         newest = query.where(cluster.c.name == asked).order_by(cluster.c.started_at.desc())
-        found = self.connection.execute(newest.limit(MOST_OF_A_NAME)).scalars()
-        return tuple(found) or (asked,)
+        ids = self.connection.execute(newest.limit(MOST_OF_A_NAME)).scalars()
+        return tuple(ids) or (asked,)
 
     def items(self, query: Select[Any]) -> list[Item]:
         """Return the rows of ``query`` as dictionaries, without the workspace and ``seq``.
@@ -166,10 +166,10 @@ def rows_in_order(
     size, read, count = 0, 0, _AT_ONCE
     wanted = places[:limit]
     while ids := [one for _, one in wanted[read : read + count]]:
-        found = scope.items(query.where(query.selected_columns[id].in_(ids)))
-        by_id = {item[id]: item for item in found}
+        rows = scope.items(query.where(query.selected_columns[id].in_(ids)))
+        by_id = {item[id]: item for item in rows}
         items += [by_id[one] for one in ids if one in by_id]  # others were just removed
-        of_these = sum(map(weight, found))
+        of_these = sum(map(weight, rows))
         size, read, count = size + of_these, read + len(ids), _next_count(count, of_these)
         if size > MOST_BYTES and read < len(places):
             return Page(items, (*wanted[read - 1], ""))

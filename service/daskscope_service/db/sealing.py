@@ -76,8 +76,8 @@ class Sealed(TypeDecorator[str]):
         """Decrypt a value that a statement reads."""
         if value is None:
             return None
-        found = unseal(_keys[dialect], value)
-        return found if isinstance(found, Unreadable) else found.decode()
+        text = unseal(_keys[dialect], value)
+        return text if isinstance(text, Unreadable) else text.decode()
 
 
 class SealedJSON(TypeDecorator[Any]):
@@ -94,8 +94,8 @@ class SealedJSON(TypeDecorator[Any]):
         """Decrypt a value that a statement reads."""
         if value is None:
             return None
-        found = unseal(_keys[dialect], value)
-        return found if isinstance(found, Unreadable) else msgspec.json.decode(found)
+        text = unseal(_keys[dialect], value)
+        return text if isinstance(text, Unreadable) else msgspec.json.decode(text)
 
 
 def _seal_newest(dialect: Dialect, text: str) -> bytes:

@@ -70,8 +70,8 @@ def columns(name: str) -> dict[str, Any]:
 def parts(engine: Engine, name: str, choice: Choice) -> Iterator[Rows]:
     """Yield the rows of the export ``name``, some at a time. Times are seconds since the epoch."""
     wanted = columns(name)
-    found = {"series": _points, "code": _code}.get(name)
-    for rows in found(engine, choice) if found else _rows(engine, NAMES[name], choice):
+    reader = {"series": _points, "code": _code}.get(name)
+    for rows in reader(engine, choice) if reader else _rows(engine, NAMES[name], choice):
         yield [{column: row[column] for column in wanted} for row in rows]
 
 

@@ -196,9 +196,9 @@ def _plugin(scheme: str) -> Any:
     half a second of a core each time that a process sends a message, and 18 MiB.
     """
     plugins = importlib.import_module(f"apprise.plugins.{_MODULES.get(scheme, scheme)}")
-    for name, found in vars(plugins).items():
-        if name.startswith("Notify") and scheme in _schemes(found):
-            return found
+    for name, plugin in vars(plugins).items():
+        if name.startswith("Notify") and scheme in _schemes(plugin):
+            return plugin
     raise LookupError(f"Apprise has nothing that sends to {scheme}://")
 
 
@@ -241,10 +241,10 @@ _OF_A_SITE = ipaddress.ip_network("fec0::/10")
 
 def is_public(host: str) -> bool:
     """Return whether the IP address ``host`` is public, not part of a private network."""
-    found = _parse(host)
-    return found is not None and all(
+    address = _parse(host)
+    return address is not None and all(
         one.is_global and not one.is_multicast and one != _METADATA and one not in _OF_A_SITE
-        for one in _embedded_addresses(found)
+        for one in _embedded_addresses(address)
     )
 
 
@@ -252,11 +252,11 @@ def is_allowed(host: str, networks: Iterable[str]) -> bool:
     """Return whether notifications may go to ``host``: it is public, or in one of ``networks``."""
     if is_public(host):
         return True
-    found = _parse(host)
-    if found is None:
+    address = _parse(host)
+    if address is None:
         return False
     named = [ipaddress.ip_network(network, strict=False) for network in networks]
-    return all(any(one in network for network in named) for one in _embedded_addresses(found))
+    return all(any(one in network for network in named) for one in _embedded_addresses(address))
 
 
 def _parse(host: str) -> Address | None:
@@ -275,5 +275,5 @@ def _embedded_addresses(address: Address) -> Iterator[Address]:
     within = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
         within.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    found = [one for one in within if one is not None]
-    yield from found or [address]
+    embedded = [one for one in within if one is not None]
+    yield from embedded or [address]

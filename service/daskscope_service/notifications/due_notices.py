@@ -56,10 +56,10 @@ def store_new_notices(
     ``listens``: the service has run long enough to know which clusters are silent.
     """
     with engine.connect() as connection:
-        found = [*_over_budget(connection, workspace), *_findings(connection, workspace)]
+        notices = [*_over_budget(connection, workspace), *_findings(connection, workspace)]
         if listens:
-            found += _silent(connection, workspace, silent_after)
-        new = {one["id"]: one for one in found}
+            notices += _silent(connection, workspace, silent_after)
+        new = {one["id"]: one for one in notices}
         ids = list(new)
         for first in range(0, len(ids), _AT_ONCE):
             some = ids[first : first + _AT_ONCE]
@@ -133,7 +133,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
         .order_by(finding.c.at, finding.c.cluster, finding.c.id)
         .limit(_MOST_FINDINGS)
     )
-    found: dict[str, dict[str, Any]] = {}
+    notices: dict[str, dict[str, Any]] = {}
     for row in connection.execute(query).mappings():
         # Work that is repeated has the same findings each time: one notice per day is enough.
         day = datetime.fromtimestamp(row["at"], UTC).date()
@@ -148,7 +148,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
         path = f"/clusters/{quote(row['cluster'], safe='')}"
         if row["computation"]:
             path += f"/computations/{quote(row['computation'], safe='')}"
-        found.setdefault(
+        notices.setdefault(
             id,
             {
                 "id": id,
@@ -158,20 +158,20 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
                 "path": f"{path}#finding-{row['rule']}",
             },
         )
-    return list(found.values())
+    return list(notices.values())
 
 
 def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]:
     now = time.time()
     month = month_of(now)
-    found = []
+    notices = []
     for limit in list_budgets(connection, workspace):
         amount, sources = cost_of_month(connection, workspace, limit, now)
         if amount <= limit.amount:
             continue
         part = f":{limit.user or limit.tag}" if limit.user or limit.tag else ""
         whose = f"{subject(limit)} that started in {month:%B %Y}"
-        found.append(
+        notices.append(
             {
                 "id": f"budget passed:{month:%Y-%m}:{limit.amount:g} {limit.currency}{part}",
                 "kind": "budget passed",
@@ -182,4 +182,4 @@ def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]
                 "path": "/people",
             }
         )
-    return found
+    return notices

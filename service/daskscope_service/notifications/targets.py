@@ -61,15 +61,15 @@ class Target:
 def list_targets(connection: Connection, workspace: str) -> list[Target]:
     """Return the targets of a workspace, sorted by name."""
     query = select_in(workspace, table, *(table.c[name] for name in _SHOWN), table.c.address)
-    found = []
+    targets = []
     for row in connection.execute(query.order_by(table.c.name)).mappings():
         values = {name: row[name] for name in _SHOWN}
         values["kinds"] = tuple(kind for kind in KINDS if kind in row["kinds"])
         wrong = why_invalid(row["address"])
         if wrong is not None and not isinstance(row["address"], Unreadable):
             values["failure"] = unfit(wrong)  # an earlier version accepted the address
-        found.append(Target(**values, service=scheme_of(row["address"])))
-    return found
+        targets.append(Target(**values, service=scheme_of(row["address"])))
+    return targets
 
 
 def address_of(connection: Connection, workspace: str, target_id: str) -> str:

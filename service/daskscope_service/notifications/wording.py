@@ -61,10 +61,10 @@ def worker_lost(loss: Any, cluster: Any) -> str:
 
 def _place(deployment: Mapping[str, str]) -> str:
     """Return the jobs and the pod of a worker in words, "" if the worker reported none."""
-    found = [f"job {value}" for name, value in deployment.items() if name.endswith(".job.id")]
+    places = [f"job {value}" for name, value in deployment.items() if name.endswith(".job.id")]
     if pod := deployment.get("k8s.pod.name"):
-        found.append(f"pod {pod}")
-    return f" ({', '.join(found)})" if found else ""
+        places.append(f"pod {pod}")
+    return f" ({', '.join(places)})" if places else ""
 
 
 def cluster_silent(cluster: Mapping[str, Any], silence: float) -> str:

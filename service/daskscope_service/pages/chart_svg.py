@@ -149,18 +149,18 @@ def _last(values: Sequence[float | None]) -> float | None:
 def _heights(lines: Iterable[Drawn]) -> list[list[float | None]]:
     """Return the heights of each line. A stacked line stands on the stacked lines before it."""
     below: list[float] = []
-    found = []
+    heights = []
     for line in lines:
         if not line.stacked:
-            found.append(line.values)
+            heights.append(line.values)
             continue
         below = below or [0.0] * len(line.values)
         below = [base + (value or 0) for base, value in zip(below, line.values, strict=True)]
-        found.append(
+        heights.append(
             [None if value is None else height
              for value, height in zip(line.values, below, strict=True)]
         )  # fmt: skip
-    return found
+    return heights
 
 
 def _round_above(value: float, unit: str) -> float:

@@ -172,7 +172,7 @@ def read_plots(
     # Each step holds the same number of measurements, or rates would vary with that number.
     step = math.ceil(period.seconds / steps / interval) * interval
     # The rate of the first steps needs totals from before the period.
-    found = lines(
+    by_metric = lines(
         {source.metric.name for chart in shown for source in chart.sources},
         period.since - 4 * step,
         step,
@@ -183,7 +183,7 @@ def read_plots(
             [
                 (source, _growth(line, step, interval))
                 for source in chart.sources
-                for line in found[source.metric.name]
+                for line in by_metric[source.metric.name]
             ],
             period.since - step,
         )

@@ -107,10 +107,10 @@ def threads(
     look = min(until - since, _LOOK)
 
     def read(metric: names.Metric, begin: float) -> list[SeriesLine]:
-        found = store.query(
+        by_metric = store.query(
             workspace, cluster, [metric.name], begin, begin + look, max(1.0, look / 12)
         )
-        return found[metric.name]
+        return by_metric[metric.name]
 
     # A query returns at most MOST_LINES lines. If there may be more prefixes than that, use the
     # workers' busy and idle time, which has no prefixes.
@@ -176,13 +176,15 @@ def memory(
     """
 
     both = (names.MEMORY_USED.name, names.MEMORY_LIMIT.name)
-    found = store.query(workspace, cluster, both, since, until, max(1.0, (until - since) / _STEPS))
+    by_metric = store.query(
+        workspace, cluster, both, since, until, max(1.0, (until - since) / _STEPS)
+    )
     used, limits = (
         {
             line.attributes.get(names.MEMORY_KIND, ""): dict(
                 zip(line.times, line.values, strict=True)
             )
-            for line in found[metric]
+            for line in by_metric[metric]
         }
         for metric in both
     )

@@ -174,15 +174,15 @@ def _in_stream(
 ) -> dict[str, str]:
     """Return where the task stream has the runs of findings about a worker or a group, by rule."""
     prefixes = {f"group-{group['name']}": group["prefix"] for group in computation.task_groups}
-    found = {}
+    links = {}
     for finding in judgement.shown:
         for measure in finding.evidence:
             link = measure.link or ""
             if link.startswith("worker-"):
-                found[finding.rule] = stream_of(worker=link.removeprefix("worker-"))
+                links[finding.rule] = stream_of(worker=link.removeprefix("worker-"))
             elif link in prefixes:
-                found[finding.rule] = stream_of(prefix=prefixes[link])
-    return found
+                links[finding.rule] = stream_of(prefix=prefixes[link])
+    return links
 
 
 def _contents(computation: ComputationDetail, lost_workers: list[Item]) -> list[tuple[str, str]]:
@@ -260,10 +260,10 @@ def _trace(computation: ComputationDetail) -> tuple[Trace, str]:
     if computation.trace_id is None:
         return Trace(), ""
     try:
-        found = reader.of_computation(g.workspace, computation.trace_id, computation.id, MOST_READ)
+        trace = reader.of_computation(g.workspace, computation.trace_id, computation.id, MOST_READ)
     except Unavailable as error:
         return Trace(), str(error)
-    return found, ""
+    return trace, ""
 
 
 def _meanwhile(

@@ -160,8 +160,8 @@ def failures_of_group(fingerprint: str) -> ResponseReturnValue:
     """Answer with the newest failures of one group of equal failures."""
     refuse_unknown()
     with reading() as scope:
-        found = one_exception(scope, fingerprint)
-    return csv_table(FAILURES, found.samples, "failures", fingerprint)
+        group = one_exception(scope, fingerprint)
+    return csv_table(FAILURES, group.samples, "failures", fingerprint)
 
 
 @blueprint.get("/events.csv")
@@ -223,25 +223,27 @@ def decisions(cluster_id: str) -> ResponseReturnValue:
 @signed_in
 def task_groups(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     """Answer with the task groups of a computation."""
-    found = _computation(cluster_id, computation_id)
-    return csv_table(TASK_GROUPS, found.task_groups, "task-groups", cluster_id, computation_id)
+    computation = _computation(cluster_id, computation_id)
+    return csv_table(
+        TASK_GROUPS, computation.task_groups, "task-groups", cluster_id, computation_id
+    )
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/workers.csv")
 @signed_in
 def workers_of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     """Answer with what workers did for a computation."""
-    found = _computation(cluster_id, computation_id)
-    return csv_table(WORKERS, found.worker_shares, "workers", cluster_id, computation_id)
+    computation = _computation(cluster_id, computation_id)
+    return csv_table(WORKERS, computation.worker_shares, "workers", cluster_id, computation_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/failures.csv")
 @signed_in
 def failures_of_computation(cluster_id: str, computation_id: str) -> ResponseReturnValue:
     """Answer with the failures of a computation."""
-    found = _computation(cluster_id, computation_id)
-    whose = {name: found[name] for name in ("cluster", "cluster_name", "user")}
-    items = [failure | whose | {"computation": computation_id} for failure in found.failures]
+    computation = _computation(cluster_id, computation_id)
+    whose = {name: computation[name] for name in ("cluster", "cluster_name", "user")}
+    items = [failure | whose | {"computation": computation_id} for failure in computation.failures]
     return csv_table(FAILURES, items, "failures", cluster_id, computation_id)
 
 

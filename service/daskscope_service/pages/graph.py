@@ -148,8 +148,8 @@ def _added_up(amounts: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 def _in_order(groups: Sequence[Item], kept: Container[str], joined: bool) -> list[str]:
-    found = dict.fromkeys(group["prefix" if joined else "name"] for group in groups)
-    return [name for name in found if name in kept]
+    in_order = dict.fromkeys(group["prefix" if joined else "name"] for group in groups)
+    return [name for name in in_order if name in kept]
 
 
 def _height(layer: Sequence[str], heights: Mapping[str, float]) -> float:

@@ -153,10 +153,10 @@ def people_csv() -> ResponseReturnValue:
 
 def _measures(whole: UsageSum) -> dict[str, HeatMeasure]:
     """Return what can be shown: first the costs in each currency, if there are prices."""
-    found: list[HeatMeasure] = []
+    measures: list[HeatMeasure] = []
     for currency in sorted(whole.cost, key=lambda name: -whole.cost[name]):
         code = currency.lower()
-        found += [
+        measures += [
             HeatMeasure(
                 f"cost-{code}", f"cost, {currency}", _cost_in(currency), _text_in(currency)
             ),
@@ -164,11 +164,11 @@ def _measures(whole: UsageSum) -> dict[str, HeatMeasure]:
                 f"idle-{code}", f"idle cost, {currency}", _idle_in(currency), _text_in(currency)
             ),
         ]
-    found += [
+    measures += [
         HeatMeasure("compute", "compute hours", lambda one: one.thread_seconds, hours),
         HeatMeasure("cluster", "cluster hours", lambda one: one.up_seconds, hours),
     ]
-    return {measure.name: measure for measure in found}
+    return {measure.name: measure for measure in measures}
 
 
 def _cost_in(currency: str) -> Callable[[UsageSum], float | None]:

@@ -49,5 +49,5 @@ def computation(cluster_id: str, computation_id: str) -> Response:
 
 def _id_of(asked: str) -> str:
     with reading() as scope:
-        found = cluster_called(scope, asked)
-    return asked if found is None else found.id
+        named = cluster_called(scope, asked)
+    return asked if named is None else named.id

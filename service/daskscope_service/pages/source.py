@@ -44,17 +44,17 @@ def sources(frames: Sequence[Item]) -> list[Source | None]:
 
     The innermost frame, which made the call, is highlighted first: see :data:`MOST_CHARACTERS`.
     """
-    found: list[Source | None] = []
+    texts: list[Source | None] = []
     left = MOST_CHARACTERS
     for frame in reversed(frames):
         text = frame["text"]
         if text is None:
-            found.append(None)
+            texts.append(None)
             continue
         plain = len(text) > left
-        found.append(Source(frame["first_line"], _plain(text) if plain else highlighted(text)))
+        texts.append(Source(frame["first_line"], _plain(text) if plain else highlighted(text)))
         left -= 0 if plain else len(text)
-    return found[::-1]
+    return texts[::-1]
 
 
 def highlighted(text: str) -> list[ColouredLine]:

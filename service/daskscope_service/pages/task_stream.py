@@ -99,12 +99,12 @@ def data(cluster_id: str) -> ResponseReturnValue:
     with reading() as scope:
         cluster = one_cluster(scope, cluster_id)
         since, until = _shown(asked, newest_streamed(scope, cluster_id), cluster)
-        found = packed_streams(scope, cluster_id, since, until, after)
+        streams = packed_streams(scope, cluster_id, since, until, after)
     workers: dict[str, int] = {}
     prefixes: dict[str, int] = {}
     rows: list[Item] = []
-    sent, next = 0, found.next
-    for row in found.items:
+    sent, next = 0, streams.next
+    for row in streams.items:
         if sent > MOST_SENT:
             next = (rows[-1]["at"], rows[-1]["id"], "")
             break

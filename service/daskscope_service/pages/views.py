@@ -163,11 +163,11 @@ def _computation_list(cluster_id: str | None) -> ResponseReturnValue:
         asked_computations(),
     )
     with reading() as scope:
-        found = None if cluster_id is None else one_cluster(scope, cluster_id)
+        of_cluster = None if cluster_id is None else one_cluster(scope, cluster_id)
         page = list_computations(scope, which, chosen)
     return _page(
         "computations.html",
-        cluster=found,
+        cluster=of_cluster,
         page=page,
         which=which,
         chosen=chosen,
@@ -200,12 +200,12 @@ def exceptions() -> ResponseReturnValue:
 def exception(fingerprint: str) -> ResponseReturnValue:
     """Show one group of equal failures."""
     with reading() as scope:
-        found = one_exception(scope, fingerprint)
-        newest = found.samples[0]
+        group = one_exception(scope, fingerprint)
+        newest = group.samples[0]
         frames = frames_of(scope, newest["cluster"], newest["computation"])
     return _page(
         "exception.html",
-        exception=found,
+        exception=group,
         frame=frames[-1] if frames else None,
         source=sources(frames)[-1] if frames else None,
     )

@@ -157,13 +157,13 @@ def _drawable(computation: Readable, lost_workers: Sequence[Item]) -> list[Item]
     lost = {prefix for loss in lost_workers for prefix in loss["tasks"]}
     since = computation["started_at"]
     until = None if computation["status"] == "running" else since + computation["duration"]
-    found = []
+    drawable = []
     for group in computation["task_groups"]:
         if group["started_at"] is not None:
-            found.append(group | {"died": False})
+            drawable.append(group | {"died": False})
         elif group["prefix"] in lost or (group["erred"] and computation["lost_runs"]):
-            found.append(group | {"started_at": since, "stopped_at": until, "died": True})
-    return found
+            drawable.append(group | {"started_at": since, "stopped_at": until, "died": True})
+    return drawable
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ def _enforce(engine: Engine, name: str, silent_after: float) -> int:
 
 
 def _policies(connection: Connection, name: str) -> list[Policy]:
-    found = [as_policy(row) for row in policies_in(connection, name)]
-    return [one for one in found if one.enabled]
+    policies = [as_policy(row) for row in policies_in(connection, name)]
+    return [one for one in policies if one.enabled]
 
 
 def _idle_for(connection: Connection, name: str, seconds: float) -> list[str]:

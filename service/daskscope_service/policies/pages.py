@@ -37,14 +37,14 @@ def make() -> ResponseReturnValue:
 @acting_as("owner")
 def edit(policy_id: str) -> ResponseReturnValue:
     """Show the form for one policy."""
-    found = _one(policy_id)
-    said = found | {
-        "minutes": f"{found['after'] / 60:g}",
-        "users": " ".join(found["users"]),
-        "tags": " ".join(f"{name}={pattern}" for name, pattern in found["tags"].items()),
-        "begins": found["begins"] or "",
-        "ends": found["ends"] or "",
-        "read_at": repr(found["changed_at"]),
+    policy = _one(policy_id)
+    said = policy | {
+        "minutes": f"{policy['after'] / 60:g}",
+        "users": " ".join(policy["users"]),
+        "tags": " ".join(f"{name}={pattern}" for name, pattern in policy["tags"].items()),
+        "begins": policy["begins"] or "",
+        "ends": policy["ends"] or "",
+        "read_at": repr(policy["changed_at"]),
     }
     return _page(said, policy_id)
 

@@ -33,8 +33,8 @@ def as_policy(item: Item) -> Policy:
 
 def list_policies(scope: Scope) -> list[Item]:
     """Return the policies of the workspace, sorted by name, each with its rule in words."""
-    found = policies_in(scope.connection, scope.workspace)
-    return [item | {"sentence": f"It {rule(as_policy(item))}."} for item in found]
+    items = policies_in(scope.connection, scope.workspace)
+    return [item | {"sentence": f"It {rule(as_policy(item))}."} for item in items]
 
 
 def one_policy(scope: Scope, id: str) -> Item:

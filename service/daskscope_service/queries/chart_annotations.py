@@ -58,7 +58,7 @@ def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> Cha
         .limit(MOST_MARKS + 1)
     )
     rows = {"computation": computations, "failure": failures, "loss": losses}
-    kept = {kind: found[:MOST_MARKS] for kind, found in rows.items()}
+    kept = {kind: some[:MOST_MARKS] for kind, some in rows.items()}
     marks = {
         "computation": [
             ChartMark("computation", row["started_at"], row["stopped_at"], _what(row))
@@ -76,9 +76,9 @@ def list_marks(scope: Scope, cluster_id: str, since: float, until: float) -> Cha
         ],
     }
     return ChartAnnotations(
-        sorted((mark for found in marks.values() for mark in found), key=lambda mark: mark.since),
-        {kind: len(found) for kind, found in kept.items()},
-        tuple(kind for kind, found in rows.items() if len(found) > MOST_MARKS),
+        sorted((mark for some in marks.values() for mark in some), key=lambda mark: mark.since),
+        {kind: len(some) for kind, some in kept.items()},
+        tuple(kind for kind, some in rows.items() if len(some) > MOST_MARKS),
     )
 
 
@@ -94,11 +94,13 @@ def _computations(scope: Scope, cluster_id: str, since: float, until: float) -> 
         .order_by(began.desc())
     )
     within: Select[tuple[object, ...]] = of_it.where(began >= since, began < until)
-    found = scope.items(within.limit(MOST_MARKS + 1))
-    if len(found) <= MOST_MARKS:
+    computations = scope.items(within.limit(MOST_MARKS + 1))
+    if len(computations) <= MOST_MARKS:
         earlier = scope.items(of_it.where(began < since).limit(_LOOKED_AT_BEFORE))
-        found += [row for row in earlier if row["stopped_at"] is None or row["stopped_at"] >= since]
-    return found
+        computations += [
+            row for row in earlier if row["stopped_at"] is None or row["stopped_at"] >= since
+        ]
+    return computations
 
 
 def _failures(scope: Scope, cluster_id: str, since: float, until: float) -> list[Item]:

@@ -95,8 +95,8 @@ def find_clusters(scope: Scope, selection: Selection, which: ClusterFilter) -> P
     )
     places = [(row.sorted_by, row.id) for row in chosen]
     brief = scope.select(cluster, *columns_in(cluster, ListedCluster))
-    found = rows_in_order(scope, brief, "id", places, selection.limit)
-    return Page(cluster_views(scope, found.items, ListedCluster), found.next)
+    listed = rows_in_order(scope, brief, "id", places, selection.limit)
+    return Page(cluster_views(scope, listed.items, ListedCluster), listed.next)
 
 
 def cluster_called(scope: Scope, asked: str, *, to_close: bool = False) -> ClusterView | None:
@@ -109,9 +109,9 @@ def cluster_called(scope: Scope, asked: str, *, to_close: bool = False) -> Clust
     Ambiguous
         Several clusters have this name.
     """
-    found = find_cluster(scope, asked)
-    if found is not None:
-        return found
+    by_id = find_cluster(scope, asked)
+    if by_id is not None:
+        return by_id
     named = scope.select(cluster, *columns_in(cluster, ClusterView)).where(cluster.c.name == asked)
     rows = []
     if to_close:
@@ -162,35 +162,35 @@ def tag_filter(name: str, value: str) -> str | None:
 def _conditions(
     scope: Scope, selection: Selection, which: ClusterFilter
 ) -> list[ColumnElement[bool]]:
-    found = [scope.is_of(selection.cluster, cluster.c.id)]
+    conditions = [scope.is_of(selection.cluster, cluster.c.id)]
     for value, column in (
         (selection.user, cluster.c.user),
         (which.kind, cluster.c.kind),
     ):
         if value is not None:
-            found.append(column == value)
+            conditions.append(column == value)
     if which.name is not None and len(which.name) > MAX_NAME:
-        found.append(false())  # no name is so long, and SQLite refuses such a pattern
+        conditions.append(false())  # no name is so long, and SQLite refuses such a pattern
     elif which.name is not None:
         texts = (cluster.c.name, cluster.c.id)
-        found.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
+        conditions.append(or_(*(text.icontains(which.name, autoescape=True) for text in texts)))
     # Even if this excludes no row: it makes SQLite use the index by time, in whose order the rows
     # are stored. With another index, reading all rows takes four times as long.
-    found.append(cluster.c.started_at >= (selection.kept_since or 0.0))
+    conditions.append(cluster.c.started_at >= (selection.kept_since or 0.0))
     if selection.kept_until is not None:
-        found.append(cluster.c.started_at < selection.kept_until)
+        conditions.append(cluster.c.started_at < selection.kept_until)
     if which.status == "stopped":
-        found.append(cluster.c.stopped_at.is_not(None))
+        conditions.append(cluster.c.stopped_at.is_not(None))
     elif which.status is not None:
         silent = is_silent(scope)
-        found.append(cluster.c.stopped_at.is_(None))
-        found.append(not_(silent) if which.status == "running" else silent)
+        conditions.append(cluster.c.stopped_at.is_(None))
+        conditions.append(not_(silent) if which.status == "running" else silent)
         if which.status != "running":
-            found.append(cluster.c.may_end.is_(which.status == "ended"))
+            conditions.append(cluster.c.may_end.is_(which.status == "ended"))
     if which.tag is not None:
         name, equals, value = which.tag.partition("=")
         value_of = cluster.c.tags[name].as_string()
-        found.append(value_of == value if equals else value_of.is_not(None))
+        conditions.append(value_of == value if equals else value_of.is_not(None))
     if which.finding is not None:
-        found.append(is_cause_of_cluster(scope, which.finding))
-    return found
+        conditions.append(is_cause_of_cluster(scope, which.finding))
+    return conditions

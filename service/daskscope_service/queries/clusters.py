@@ -28,8 +28,8 @@ def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -
     if selection.user is not None:
         query = query.where(cluster.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, cluster.c.id))
-    found = page(scope, query, selection, cluster.c.started_at, "id")
-    return Page(cluster_views(scope, found.items, ClusterView), found.next)
+    listed = page(scope, query, selection, cluster.c.started_at, "id")
+    return Page(cluster_views(scope, listed.items, ClusterView), listed.next)
 
 
 def find_cluster(scope: Scope, id: str) -> ClusterView | None:
@@ -87,11 +87,11 @@ def cluster_views(scope: Scope, rows: list[Item], kind: type[Cluster]) -> list[C
 
 def judged(scope: Scope, rows: Iterable[Item]) -> list[Item]:
     """Return ``rows`` of clusters with the fields of a :class:`JudgedCluster`."""
-    found = []
+    items = []
     for row in price_clusters(scope, rows):
         verdict = cluster_verdict(row, scope.now, scope.silent_after)
-        found.append(row | {"status": verdict.status, "sentence": verdict.sentence})
-    return found
+        items.append(row | {"status": verdict.status, "sentence": verdict.sentence})
+    return items
 
 
 def _counts(

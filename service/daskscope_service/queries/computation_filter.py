@@ -89,17 +89,17 @@ def _one_after_another(
     last = None
     while left:
         status, rest = left[0], selection.limit - len(items)
-        found = of(status, replace(selection, limit=max(rest, 1), after=after))
+        listed = of(status, replace(selection, limit=max(rest, 1), after=after))
         if not rest:
-            if not found.items:
+            if not listed.items:
                 left, after = left[1:], None
                 continue
             return Page(items, last)
-        items += found.items
-        if found.items:
-            end = found.items[-1]
+        items += listed.items
+        if listed.items:
+            end = listed.items[-1]
             last = end["started_at"], f"{status} {end['id']}", end["cluster"]
-        if found.next is not None:
+        if listed.next is not None:
             return Page(items, last)
         left, after = left[1:], None
     return Page(items, None)

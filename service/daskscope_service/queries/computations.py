@@ -85,8 +85,8 @@ def list_computations(
     if selection.user is not None:
         query = query.where(computation.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, computation.c.cluster))
-    found = page_of(scope, query, selection, which, at)
-    return Page(_views(scope, found.items), found.next)
+    listed = page_of(scope, query, selection, which, at)
+    return Page(_views(scope, listed.items), listed.next)
 
 
 def one_computation(scope: Scope, cluster_id: str, id: str) -> ComputationDetail:
@@ -127,8 +127,8 @@ def titles_of(scope: Scope, cluster_id: str, ids: Iterable[str]) -> dict[str, st
     asked = sorted(set(ids))[:_MOST_NAMED]
     if not asked:
         return {}
-    found = headings_by_key(scope, [(cluster_id, id) for id in asked])
-    return {id: heading.title for (_, id), heading in found.items()}
+    headings = headings_by_key(scope, [(cluster_id, id) for id in asked])
+    return {id: heading.title for (_, id), heading in headings.items()}
 
 
 def headings_by_key(
@@ -138,7 +138,7 @@ def headings_by_key(
     columns = [computation.c[name] for name in _OF_HEADING]
     query = _with_cluster(scope, *columns, last_entry(computation.c.frames).label("frame"))
     key = (computation.c.cluster, computation.c.id)
-    found: dict[tuple[str, str], Heading] = {}
+    headings: dict[tuple[str, str], Heading] = {}
     for _, rows in read_in_parts(
         list(dict.fromkeys(keys)), lambda some: scope.items(among(query, key, some))
     ):
@@ -146,8 +146,8 @@ def headings_by_key(
         titles = _titles(scope, rows, frames, _calls(scope, frames))
         for row, title in zip(rows, titles, strict=True):
             of_cluster = cluster_verdict(_cluster_in(row), scope.now, scope.silent_after)
-            found[_key(row)] = Heading(title, row["user"], computation_status(row, of_cluster))
-    return found
+            headings[_key(row)] = Heading(title, row["user"], computation_status(row, of_cluster))
+    return headings
 
 
 def frames_of(scope: Scope, cluster_id: str, id: str) -> list[Item]:

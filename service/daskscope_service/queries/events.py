@@ -29,8 +29,8 @@ def list_events(scope: Scope, selection: Selection) -> Page[Item]:
     if selection.user is not None:
         query = query.where(event.c.user == selection.user)
     query = query.where(scope.is_of(selection.cluster, event.c.cluster))
-    found = page(scope, query, selection, event.c.at, "id", "cluster")
-    return Page([row | {"message": row["message"] or ""} for row in found.items], found.next)
+    listed = page(scope, query, selection, event.c.at, "id", "cluster")
+    return Page([row | {"message": row["message"] or ""} for row in listed.items], listed.next)
 
 
 def list_worker_losses(scope: Scope, cluster_id: str, limit: int = MOST_LOSSES) -> list[Item]:
@@ -42,12 +42,12 @@ def page_of_losses(scope: Scope, selection: Selection) -> Page[Item]:
     """Return a page of the workers that left the cluster whose id is ``selection.cluster``."""
     of_it = worker_loss.c.cluster == selection.cluster
     keys = scope.select(worker_loss, worker_loss.c.at, worker_loss.c.id).where(of_it)
-    found = page(scope, keys, selection, worker_loss.c.at, "id")
-    places = [(item["at"], item["id"]) for item in found.items]
+    listed = page(scope, keys, selection, worker_loss.c.at, "id")
+    places = [(item["at"], item["id"]) for item in listed.items]
     rows = rows_in_order(
         scope, scope.select(worker_loss).where(of_it), "id", places, selection.limit
     )
-    return Page(rows.items, rows.next or found.next)
+    return Page(rows.items, rows.next or listed.next)
 
 
 def losses_of_computation(
@@ -64,8 +64,8 @@ def losses_of_computation(
         .order_by(worker_loss.c.at.desc(), worker_loss.c.id)
     )
     rows, _ = scope.first_items(query, _MOST_LOOKED_AT)
-    found = [row | {"runs": row["computations"][id]} for row in rows if id in row["computations"]]
-    return found[:MOST_LOSSES][::-1]
+    losses = [row | {"runs": row["computations"][id]} for row in rows if id in row["computations"]]
+    return losses[:MOST_LOSSES][::-1]
 
 
 def count_worker_losses(scope: Scope, cluster_id: str) -> int:

@@ -77,13 +77,13 @@ def list_exceptions(scope: Scope, selection: Selection, sort: str = "last") -> P
         for column in ("type", "function", "message", "traceback")
     )
     query = select(groups, *of_last).order_by(groups.c[by].desc(), groups.c.fingerprint.desc())
-    found = first_page(scope, query, selection.limit, by, "fingerprint")
-    users = _users(scope, selection, [row["fingerprint"] for row in found.items])
+    listed = first_page(scope, query, selection.limit, by, "fingerprint")
+    users = _users(scope, selection, [row["fingerprint"] for row in listed.items])
     items = [
         ExceptionGroup.of(_READABLE | row | {"users": users.get(row["fingerprint"], [])})
-        for row in found.items
+        for row in listed.items
     ]
-    return Page(items, found.next)
+    return Page(items, listed.next)
 
 
 def one_exception(scope: Scope, fingerprint: str) -> ExceptionDetail:

@@ -49,9 +49,9 @@ def list_logs(
     """
     anyone = replace(selection, user=None)
     if which == LogFilter() and selection.user is None:
-        found = read(scope, anyone)
-        short = len(found.items) < selection.limit
-        return Scanned(found.items, found.next, found.next[0] if found.next and short else None)
+        listed = read(scope, anyone)
+        short = len(listed.items) < selection.limit
+        return Scanned(listed.items, listed.next, listed.next[0] if listed.next and short else None)
     least = LEVELS[which.level] if which.level else 0
     text = (which.text or "").lower()
 
@@ -80,8 +80,8 @@ def own_logs(scope: Scope, selection: Selection) -> Page[Item]:
         and_(cluster.c.workspace == log_record.c.workspace, cluster.c.id == log_record.c.cluster),
     )
     query = query.where(scope.is_of(selection.cluster, log_record.c.cluster))
-    found = page(scope, query, selection, log_record.c.at, "id")
-    return Page([row | {"level": level_of(row["severity"])} for row in found.items], found.next)
+    listed = page(scope, query, selection, log_record.c.at, "id")
+    return Page([row | {"level": level_of(row["severity"])} for row in listed.items], listed.next)
 
 
 def _position(item: Item) -> Position:

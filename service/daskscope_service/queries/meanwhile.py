@@ -67,12 +67,12 @@ def series_around(
 ) -> Series:
     """Return the series of a period: gauges over all of it, counters at its start and its end."""
     margin = _BEATS * interval
-    found = read(store, scope, cluster_id, _GAUGES, since - margin, until + margin)
-    found.update(read(store, scope, cluster_id, _COUNTERS, since - margin, since + margin))
+    series = read(store, scope, cluster_id, _GAUGES, since - margin, until + margin)
+    series.update(read(store, scope, cluster_id, _COUNTERS, since - margin, since + margin))
     at_end = read(store, scope, cluster_id, _COUNTERS, until - margin, until + margin)
     for name, lines in at_end.items():
-        found[name] = _joined(found[name], lines)
-    return found
+        series[name] = _joined(series[name], lines)
+    return series
 
 
 def read(
@@ -85,13 +85,13 @@ def read(
 ) -> Series:
     """Return the lines of ``metrics``; none if the store does not answer."""
     wanted = [metric.name for metric in metrics]
-    found = Series()
+    series = Series()
     with suppress(Unavailable):  # for the rules, nothing was measured then
         for name, lines in store.query(
             scope.workspace, cluster_id, wanted, since, until, _STEP
         ).items():
-            found[name] = [_within(line) for line in lines]
-    return found
+            series[name] = [_within(line) for line in lines]
+    return series
 
 
 def _within(line: SeriesLine) -> SeriesLine:

@@ -130,7 +130,7 @@ def clusters_to_look_at(scope: Scope) -> list[ClusterInQuestion]:
 
 def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str]:
     """Return the ``fingerprints`` of which a failure was last seen before ``before``."""
-    found: set[str] = set()
+    seen: set[str] = set()
     for first in range(0, len(fingerprints), _LOOKS):
         some = fingerprints[first : first + _LOOKS]
         looked_for = some + [""] * (_LOOKS - len(some))
@@ -140,8 +140,8 @@ def seen_before(scope: Scope, fingerprints: list[str], before: float) -> set[str
             before=before,
             **{f"looked_for_{n}": fingerprint for n, fingerprint in enumerate(looked_for)},
         )
-        found.update(itertools.compress(some, there))
-    return found
+        seen.update(itertools.compress(some, there))
+    return seen
 
 
 @functools.cache

@@ -45,20 +45,20 @@ def scan(
     :data:`~daskscope_service.db.scope.MOST_BYTES`. ``position`` returns the position of a row.
     """
     most = MOST_SCANNED if most is None else most
-    found: list[Item] = []
+    matches: list[Item] = []
     after, looked_at, size = selection.after, 0, 0
     while looked_at < most:
         some = read(scope, replace(selection, after=after, limit=_AT_ONCE))
         for item in some.items:
             if fits(item):
-                if len(found) == selection.limit:
-                    return Scanned(found, position(found[-1]))
-                found.append(item)
+                if len(matches) == selection.limit:
+                    return Scanned(matches, position(matches[-1]))
+                matches.append(item)
                 size += weight(item)
                 if size > MOST_BYTES:
-                    return Scanned(found, position(item))
+                    return Scanned(matches, position(item))
         if some.next is None:
-            return Scanned(found, None)
+            return Scanned(matches, None)
         after, looked_at = some.next, looked_at + _AT_ONCE
     assert after is not None
-    return Scanned(found, after, after[0])
+    return Scanned(matches, after, after[0])

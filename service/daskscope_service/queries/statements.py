@@ -23,7 +23,7 @@ def statements_at(
     for frame in frames:
         if frame["code"] is not None:
             lines.setdefault(frame["code"], set()).add(frame["line"])
-    found: dict[Place, str] = {}
+    by_place: dict[Place, str] = {}
     for _, sources in read_in_parts(
         sorted(lines),
         lambda some: scope.items(scope.select(code).where(code.c.hash.in_(some))),
@@ -32,8 +32,8 @@ def statements_at(
             for line in lines[source["hash"]]:
                 statement = statement_in(source, line)
                 if statement is not None:
-                    found[source["hash"], line] = cut(statement, most)
-    return found
+                    by_place[source["hash"], line] = cut(statement, most)
+    return by_place
 
 
 def cut(text: str, most: int | None) -> str:

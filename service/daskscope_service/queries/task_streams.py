@@ -34,15 +34,15 @@ def list_task_streams(scope: Scope, selection: Selection) -> Page[Item]:
     if selection.user is not None:
         theirs = scope.select(cluster, cluster.c.id).where(cluster.c.user == selection.user)
         query = query.where(task_stream.c.cluster.in_(theirs))
-    found = page(scope, query, selection, task_stream.c.started_at, "id", "cluster")
+    listed = page(scope, query, selection, task_stream.c.started_at, "id", "cluster")
     items: list[Item] = []
     entries = 0
-    for row in found.items:
+    for row in listed.items:
         items.append(unpacked(row))
         entries += len(items[-1]["count"])
-        if entries >= MOST_ENTRIES and len(items) < len(found.items):
+        if entries >= MOST_ENTRIES and len(items) < len(listed.items):
             return Page(items, (row["started_at"], row["id"], row["cluster"]))
-    return Page(items, found.next)
+    return Page(items, listed.next)
 
 
 def packed_streams(
@@ -74,9 +74,9 @@ def all_packed_streams(scope: Scope, cluster: str, since: float, until: float) -
     """Yield the rows of :func:`packed_streams`, reading as many as the caller takes."""
     after = None
     while True:
-        found = packed_streams(scope, cluster, since, until, after, _FEW)
-        yield from found.items
-        after = found.next
+        streams = packed_streams(scope, cluster, since, until, after, _FEW)
+        yield from streams.items
+        after = streams.next
         if after is None:
             return
 

@@ -34,19 +34,19 @@ def count(engine: Engine, whose: Whose) -> dict[str, int]:
 
     Tables without such rows are left out.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     series = select(schema.series.c.id).where(whose.condition(schema.series))
     with engine.connect() as connection:
         for table in TABLES:
             query = select(func.count()).select_from(table).where(whose.condition(table))
-            found[table.name] = connection.execute(query).scalar_one()
+            counts[table.name] = connection.execute(query).scalar_one()
         of_them = points.where(lambda table: table.c.series.in_(series)).subquery()
         number = select(func.count()).select_from(of_them)
-        found[schema.point.name] = connection.execute(number).scalar_one()
+        counts[schema.point.name] = connection.execute(number).scalar_one()
     for table in (schema.span, schema.log_record):
         if whose.user is not None:
-            found[table.name] = sum(len(keys) for keys in _found(engine, whose, table))
-    return {name: number for name, number in found.items() if number}
+            counts[table.name] = sum(len(keys) for keys in _found(engine, whose, table))
+    return {name: number for name, number in counts.items() if number}
 
 
 def running(engine: Engine, whose: Whose, since: float) -> list[str]:
@@ -90,10 +90,10 @@ def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> 
         yield from remove(engine, table, keys(whose, table), pace)
     else:
         # Finding a user's rows takes longer than removing them, so others can write meanwhile.
-        for found in _found(engine, whose, table):
+        for batch in _found(engine, whose, table):
             yield Removed(table.name, 0)
-            while found:
-                some, found = found[: pace.rows], found[pace.rows :]
+            while batch:
+                some, batch = batch[: pace.rows], batch[pace.rows :]
                 yield remove_keys(engine, table, some)
 
 

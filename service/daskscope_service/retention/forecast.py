@@ -75,18 +75,18 @@ def forecast(
     ``kept``: for how many days each kind is kept.
     """
     before = {kind: at - days * _DAY for kind, days in kept.items() if days is not None}
-    found = {kind: Forecast() for kind in kept}
+    forecasts = {kind: Forecast() for kind in kept}
     for kind in before.keys() - _FINER.keys():
         for look in _looks(connection.dialect, kind):
-            found[kind] += look.of(connection, workspace, before[kind])
+            forecasts[kind] += look.of(connection, workspace, before[kind])
     mark = schema.retention_mark
     done = connection.execute(select_in(workspace, mark, mark.c.kind, mark.c.until))
     marks = {row.kind: row.until for row in done}
     for kind in before.keys() & _FINER.keys():
         since = max(marks.get(kind, 0.0), _from(before, kind))
         until = before[kind] // _DAY * _DAY
-        found[kind] = _of_points(connection, workspace, since, until)
-    return found
+        forecasts[kind] = _of_points(connection, workspace, since, until)
+    return forecasts
 
 
 class _Look:
@@ -221,13 +221,13 @@ def _of_points(connection: Connection, workspace: str, since: float, until: floa
         return Forecast()
     counted = min(days, MOST_COUNTED)
     numbers = range(0, counted, -(-counted // _DAYS_LOOKED_AT))
-    found = 0
+    count = 0
     for number in numbers:
         ((day, cluster),) = _day_of_cluster(dialect).within(connection, number=number, **between)
         at = {"since": int(day * _DAY * 1000), "until": int((day + 1) * _DAY * 1000)}
         ((points,),) = _points_between(dialect).within(
             connection, workspace=workspace, cluster=cluster, **at
         )
-        found += points
-    points = found * counted // len(numbers)
+        count += points
+    points = count * counted // len(numbers)
     return Forecast(points, float(_POINT_BYTES * points), days > counted)

@@ -195,14 +195,14 @@ def _groups_that_ran(
     """Return the groups of these computations, and when they ran."""
     ran = schema.group_run
     key = (ran.c.cluster, ran.c.computation)
-    found = []
+    groups = []
     for workspace, some in runs.items():
         query = among(select_in(workspace, ran, ran.c.name, ran.c.at), key, some)
-        found += [
+        groups += [
             {"of_workspace": workspace, "of_name": name, "ran_at": at}
             for name, at in connection.execute(query)
         ]
-    return found
+    return groups
 
 
 def _delete_repeats(connection: Connection, ran: Sequence[Mapping[str, Any]]) -> None:
@@ -222,10 +222,10 @@ def _delete_repeats(connection: Connection, ran: Sequence[Mapping[str, Any]]) ->
 
 def _by_workspace(keys: Sequence[Sequence[Any]]) -> dict[str, set[tuple[str, str]]]:
     """Return the computations (cluster, id) of keys that begin with the workspace and theirs."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    by_workspace: dict[str, set[tuple[str, str]]] = {}
     for workspace, cluster, id, *_ in keys:
-        found.setdefault(workspace, set()).add((cluster, id))
-    return found
+        by_workspace.setdefault(workspace, set()).add((cluster, id))
+    return by_workspace
 
 
 def _delete_empty_jobs(connection: Connection, workspaces: Iterable[str]) -> None:

@@ -125,7 +125,7 @@ class Connections:
 
     def _look(self, now: float) -> dict[int, int]:
         """Return the open file of each connection, by its inode."""
-        found: dict[int, int] = {}
+        sockets: dict[int, int] = {}
         for name in os.listdir(_OPEN_FILES):
             with contextlib.suppress(OSError):  # closed meanwhile
                 status = os.fstat(int(name))
@@ -136,10 +136,10 @@ class Connections:
                     if peer is None:
                         continue
                     self._known[status.st_ino] = _Connection(*peer, since=now)
-                found[status.st_ino] = int(name)
-        for inode in self._known.keys() - found.keys():
+                sockets[status.st_ino] = int(name)
+        for inode in self._known.keys() - sockets.keys():
             del self._known[inode]
-        return found
+        return sockets
 
     def _too_long(self, unused: dict[int, int], now: float) -> Iterable[int]:
         """Yield the inodes of the ``unused`` connections to close."""

@@ -87,9 +87,9 @@ def _state(*files: Path) -> list[object]:
     state: list[object] = []
     for file in files:
         try:
-            found = os.stat(file)
+            status = os.stat(file)
         except OSError as error:
             state.append(error.errno)
         else:
-            state.append((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+            state.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
     return state

@@ -74,10 +74,10 @@ def post_command(body: ShutdownRequest) -> tuple[Item, int]:
     """Ask a cluster to shut down. Repeating the same request has no further effect."""
     requested = NewShutdown(body.reason, body.grace, body.even_if_busy)
     with reading() as scope:
-        found = cluster_called(scope, body.cluster, to_close=True)
+        cluster = cluster_called(scope, body.cluster, to_close=True)
     try:
         with changing() as change:
-            id = body.cluster if found is None else found.id
+            id = body.cluster if cluster is None else cluster.id
             command_id, new = shutdowns.ask(change, id, requested)
     except NotPossible as error:
         raise Problem(409, str(error)) from None

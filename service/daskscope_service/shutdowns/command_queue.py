@@ -67,8 +67,8 @@ class CommandQueue:
 
     def _commands(self, workspace: str, cluster: str, now: float) -> Iterator[Command]:
         with self._engine.connect() as connection:
-            found = under_way(connection, workspace, cluster, now)
-        for one in found:
+            rows = under_way(connection, workspace, cluster, now)
+        for one in rows:
             if one["called_off_at"] is not None:
                 yield Command(
                     id=one["id"],

@@ -110,11 +110,11 @@ def call_off(change: Change, command_id: str, reason: str = "") -> None:
     row = rows.mappings().first()
     if row is None:
         raise Missing("command", command_id)
-    found = {**row}
-    if found["called_off_at"] is not None:
+    command_row = {**row}
+    if command_row["called_off_at"] is not None:
         return
     now = time.time()
-    if is_over(found, now) or found["stopped_at"] is not None:
+    if is_over(command_row, now) or command_row["stopped_at"] is not None:
         raise NotPossible("This shutdown has already ended, so it cannot be called off.")
     done = connection.execute(
         update(table)
@@ -131,7 +131,7 @@ def call_off(change: Change, command_id: str, reason: str = "") -> None:
         )
     )
     if done.rowcount > 0:
-        change.log("shutdown called off", f"{found['cluster']}: {command_id}")
+        change.log("shutdown called off", f"{command_row['cluster']}: {command_id}")
 
 
 def under_way(

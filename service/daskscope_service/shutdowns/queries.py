@@ -24,8 +24,8 @@ def list_commands(scope: Scope, selection: Selection) -> Page[ShutdownView]:
     query = query.where(scope.is_of(selection.cluster, command.c.cluster))
     if selection.user is not None:
         query = query.where(cluster.c.user == selection.user)
-    found = page(scope, query, selection, command.c.requested_at, "id")
-    return Page([_view(scope, row) for row in found.items], found.next)
+    listed = page(scope, query, selection, command.c.requested_at, "id")
+    return Page([_view(scope, row) for row in listed.items], listed.next)
 
 
 def one_command(scope: Scope, id: str) -> ShutdownView:

@@ -55,7 +55,7 @@ class EmbeddedSeries:
             .subquery()
         )
         which = select(numbered).where(numbered.c.place <= MOST_LINES).order_by(numbered.c.place)
-        found: dict[str, list[SeriesLine]] = {metric: [] for metric in metrics}
+        by_metric: dict[str, list[SeriesLine]] = {metric: [] for metric in metrics}
         times = range(int(since * 1000), int(until * 1000), widened(since, until, step))
         with self._engine.connect() as connection:
             lines: dict[int, SeriesLine] = {}
@@ -69,13 +69,13 @@ class EmbeddedSeries:
                     values=[],
                     sampled=times.step > _LONG_STEP and row.kind != "counter",
                 )
-                found[row.metric].append(line)
+                by_metric[row.metric].append(line)
             for query in _queries(connection, lines, times):
                 for key, time, number in connection.execute(query).all():
                     if number is not None:
                         lines[key].times.append(time)
                         lines[key].values.append(number)
-        return {metric: [line for line in some if line.times] for metric, some in found.items()}
+        return {metric: [line for line in some if line.times] for metric, some in by_metric.items()}
 
 
 def _queries(

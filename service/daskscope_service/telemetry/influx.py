@@ -60,8 +60,8 @@ class InfluxSeries:
             return []  # InfluxDB takes an empty name for any
         measurement = f"FROM {name(metric)}"
         fields, tags = (
-            [str(row[0]) for series in found for row in series["values"]]
-            for found in self._database.influxdb.ask(
+            [str(row[0]) for series in answers for row in series["values"]]
+            for answers in self._database.influxdb.ask(
                 self._database.name,
                 f"SHOW FIELD KEYS {measurement}",
                 f"SHOW TAG KEYS {measurement} WHERE {who}",

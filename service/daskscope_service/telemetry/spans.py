@@ -106,8 +106,8 @@ def _first(
     spans: list[Span] = []
     for first in range(0, len(ids), _AT_ONCE):
         some = ids[first : first + _AT_ONCE]
-        found = connection.execute(of_trace.where(span.c.span_id.in_(some)))
-        by_id = {row.span_id: _span(row) for row in found}
+        rows = connection.execute(of_trace.where(span.c.span_id.in_(some)))
+        by_id = {row.span_id: _span(row) for row in rows}
         for id in some:
             if id in by_id:  # else it was removed a moment ago
                 spans.append(by_id[id])

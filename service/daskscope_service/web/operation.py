@@ -111,11 +111,11 @@ def answers(
             refuse_unknown(*(parameter.name for parameter in parameters))
             if body is not None:
                 kwargs["body"] = json_body(body)
-            found = view(*args, **kwargs)
-            found, status = found if isinstance(found, tuple) else (found, statuses[0])
+            answer = view(*args, **kwargs)
+            answer, status = answer if isinstance(answer, tuple) else (answer, statuses[0])
             if kind is None:
                 return Response(status=status)
-            return _answer(msgspec.convert(found, kind, strict=False), status)
+            return _answer(msgspec.convert(answer, kind, strict=False), status)
 
         describes(operation)(answered)
         return answered

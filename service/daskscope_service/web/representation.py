@@ -53,15 +53,15 @@ def as_item(row: Item | Row) -> Item:
     return item
 
 
-def page_answer(found: Page[Any], url: Callable[[Any], str] | None = None) -> Item:
+def page_answer(page: Page[Any], url: Callable[[Any], str] | None = None) -> Item:
     """Return a page of a list as the API answers it, with times still as seconds.
 
     If ``url`` is given, each item gets the address of its page, which ``url`` returns.
     """
     items = [
-        as_item(item) if url is None else as_item(item) | {"url": url(item)} for item in found.items
+        as_item(item) if url is None else as_item(item) | {"url": url(item)} for item in page.items
     ]
-    return {"items": items, "next": None if found.next is None else encode_cursor(found.next)}
+    return {"items": items, "next": None if page.next is None else encode_cursor(page.next)}
 
 
 def page_url(settings: Settings, endpoint: str, **values: Any) -> str:

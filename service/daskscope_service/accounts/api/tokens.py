@@ -53,8 +53,8 @@ def list_tokens() -> Item:
     """Answer with the workspace's tokens, newest first, without their secrets."""
     limit, after = part()
     place = None if after is None else after[:2]
-    found = tokens.list_in(services().engine, g.workspace, limit=limit + 1, after=place)
-    return page_answer(cut([_represent(one) for one in found], limit, "created_at", "id"))
+    rows = tokens.list_in(services().engine, g.workspace, limit=limit + 1, after=place)
+    return page_answer(cut([_represent(one) for one in rows], limit, "created_at", "id"))
 
 
 @blueprint.post("/tokens")

@@ -88,8 +88,8 @@ def remove_member(workspace: str, user_id: str) -> None:
 def list_invitations(workspace: str) -> Item:
     """Answer with the open invitations, newest first, without their links."""
     _check(workspace)
-    found = members.invitations_in(services().engine, workspace)
-    return {"items": [asdict(one) for one in found], "next": None}
+    invitations = members.invitations_in(services().engine, workspace)
+    return {"items": [asdict(one) for one in invitations], "next": None}
 
 
 @blueprint.post("/<workspace>/invitations")
@@ -136,12 +136,12 @@ def _check(workspace: str) -> None:
 def _change(user_id: str, role: Role | None) -> None:
     check_fresh()
     try:
-        found = members.change(services().engine, g.caller, user_id, role)
+        changed = members.change(services().engine, g.caller, user_id, role)
     except LastOwner:
         raise Problem(
             409, "This is the last owner of the workspace; make someone else one first."
         ) from None
-    if not found:
+    if not changed:
         raise Problem(
             404,
             f"The workspace has no member {user_id!r}. New members need an invitation.",

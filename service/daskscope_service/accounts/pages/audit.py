@@ -27,19 +27,19 @@ def entries() -> ResponseReturnValue:
     """Show what happened in the workspace, the newest first."""
     refuse_unknown("cursor")
     after = part()[1]
-    found = audit.newest(
+    logged = audit.newest(
         services().engine,
         _SHOWN + 1,
         workspace=g.workspace,
         after=None if after is None else (after[0], after[1]),
     )
-    shown = found[:_SHOWN]
+    shown = logged[:_SHOWN]
     return render_template(
         "audit.html",
         now=time.time(),
         entries=shown,
         later=after is not None,
-        next=(shown[-1].at, shown[-1].id, "") if len(found) > _SHOWN else None,
+        next=(shown[-1].at, shown[-1].id, "") if len(logged) > _SHOWN else None,
     )
 
 
@@ -48,5 +48,5 @@ def entries() -> ResponseReturnValue:
 def file() -> ResponseReturnValue:
     """Answer with the newest entries as CSV."""
     refuse_unknown()
-    found = audit.newest(services().engine, _IN_FILE, workspace=g.workspace)
-    return csv_table(_COLUMNS, map(dataclasses.asdict, found), "audit-log")
+    logged = audit.newest(services().engine, _IN_FILE, workspace=g.workspace)
+    return csv_table(_COLUMNS, map(dataclasses.asdict, logged), "audit-log")
