@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     )
     from daskscope.explanation.report import Explanation
     from daskscope.inspection import explain
+    from daskscope.job_corrections import (
+        list_job_corrections,
+        merge_job,
+        name_job,
+        split_job,
+        undo_job_correction,
+    )
     from daskscope.registration import Registration, dask_setup, register
 
 __all__ = [
@@ -71,10 +78,15 @@ __all__ = [
     "list_events",
     "list_exceptions",
     "list_findings",
+    "list_job_corrections",
     "list_jobs",
     "list_repeats",
+    "merge_job",
+    "name_job",
     "register",
+    "split_job",
     "task_stream",
+    "undo_job_correction",
     "why",
 ]
 
@@ -88,6 +100,10 @@ _HOMES = {
     **dict.fromkeys(("Registration", "dask_setup", "register"), "daskscope.registration"),
     **dict.fromkeys(("close", "compare", "get_job", "task_stream", "why"), "daskscope.api"),
     **dict.fromkeys((name for name in __all__ if name.startswith("list_")), "daskscope.api"),
+    **dict.fromkeys(
+        ("list_job_corrections", "merge_job", "name_job", "split_job", "undo_job_correction"),
+        "daskscope.job_corrections",
+    ),
 }
 
 

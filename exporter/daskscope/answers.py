@@ -85,8 +85,14 @@ JOBS: Columns = (
     ("ID", "id", 18),
     ("JOB", "title", 0),
 )
-
-
+JOB_CORRECTIONS: Columns = (
+    ("AT", "at", 18),
+    ("BY", "by", 20),
+    ("JOB", "job", 18),
+    ("WHAT", "kind", 7),
+    ("ID", "id", 18),
+    ("VALUE", "value", 0),
+)
 REPEATS: Columns = (
     ("RAN LAST", "last_at", 18),
     ("RUNS", "runs", 6),

@@ -29,7 +29,7 @@ from daskscope.api_types import (
     TaskRuns,
 )
 from daskscope.errors import ConfigurationError, NotFound
-from daskscope.service_client import service_client
+from daskscope.service_client import check_text, service_client
 from daskscope.since import Since, moment_of
 
 
@@ -87,7 +87,7 @@ def list_computations(
     :func:`list_clusters`, and NotFound if there is no such cluster.
     """
     if cluster_id is not None:
-        _check_text("cluster_id", cluster_id)
+        check_text("cluster_id", cluster_id)
     items: list[Any] = []
     if cluster_id != "":
         filters = {
@@ -147,7 +147,7 @@ def task_stream(cluster_id: str, since: Since = None, *, limit: int | None = Non
     of 10 seconds by default, to return: the latest. Raises as :func:`list_clusters`, and NotFound
     if there is no such cluster.
     """
-    _check_text("cluster_id", cluster_id)
+    check_text("cluster_id", cluster_id)
     path = f"clusters/{quote(cluster_id, safe='')}/stream"
     columns: dict[str, list[Any]] = {name: [] for name in TaskRuns.__annotations__}
     for one in reversed(_items(path, limit, since=since)):
@@ -214,14 +214,15 @@ def get_job(id: str) -> JobDetail:
     without one. :class:`daskscope.api_types.JobDetail` has all fields. Raises as
     :func:`list_clusters`, and NotFound if there is no such job.
     """
-    _check_text("id", id)
+    check_text("id", id)
     with service_client() as service:
         answer = service.answer("GET", f"jobs/{quote(id, safe='')}")
         if not isinstance(answer.get("run_list"), list):
             raise service.no_service()
         job = service.with_datetimes(answer)
-        for name in ("run_list", "changes"):
-            job[name] = [service.with_datetimes(one) for one in answer[name]]
+        for name in ("run_list", "changes", "corrections"):
+            # A service of an earlier version sends no corrections.
+            job[name] = [service.with_datetimes(one) for one in answer.get(name, [])]
         for name in ("change", "receipt"):
             if answer[name] is not None:
                 job[name] = service.with_datetimes(answer[name])
@@ -247,8 +248,8 @@ def compare(a: str, b: str) -> Comparison:
     other differences: :class:`daskscope.api_types.Comparison` has all fields. Raises as
     :func:`list_clusters`, and NotFound if there is no such computation.
     """
-    _check_text("a", a)
-    _check_text("b", b)
+    check_text("a", a)
+    check_text("b", b)
     with service_client() as service:
         answer = service.answer("GET", "comparisons", params={"a": a, "b": b})
         if not isinstance(answer.get("parts"), list):
@@ -265,7 +266,7 @@ def why(id: str) -> Explanation:
     shows them as text, and in a notebook with links. Raises as :func:`list_clusters`, NotFound if
     there is none, and ServiceError, which lists their ids, if several clusters have that name.
     """
-    _check_text("id", id)
+    check_text("id", id)
     with service_client() as service:
         answer = service.answer("GET", f"findings/{quote(id, safe='')}")
         if not isinstance(answer.get("findings"), list):
@@ -298,8 +299,8 @@ def close(cluster_id: str, *, reason: str = "", even_if_busy: bool = False) -> S
         There was no answer; the cluster has stopped or is already being shut down; or several
         clusters of this name run: the message lists their ids.
     """
-    _check_text("cluster_id", cluster_id)
-    _check_text("reason", reason)
+    check_text("cluster_id", cluster_id)
+    check_text("reason", reason)
     if not isinstance(even_if_busy, bool):
         raise ConfigurationError(f"even_if_busy is {even_if_busy!r}; it must be True or False")
     body = {"cluster": cluster_id, "reason": reason, "even_if_busy": even_if_busy}
@@ -317,10 +318,10 @@ def make_report(cluster_id: str, computation_id: str | None = None, *, code: boo
     Users' code, and tracebacks and log lines that may contain code, are included only with
     ``code``. The service's audit log records the report. Raises as :func:`list_computations`.
     """
-    _check_text("cluster_id", cluster_id)
+    check_text("cluster_id", cluster_id)
     path = f"clusters/{quote(cluster_id, safe='')}"
     if computation_id is not None:
-        _check_text("computation_id", computation_id)
+        check_text("computation_id", computation_id)
         path += f"/computations/{quote(computation_id, safe='')}"
     with service_client() as service:
         parameters = {"code": "true" if code else "false"}
@@ -334,7 +335,7 @@ def make_trace(cluster_id: str, since: Since = None, until: Since = None) -> str
     100,000 runs, or merged runs: if there are more, ``otherData["more"]`` is true. Raises as
     :func:`task_stream`.
     """
-    _check_text("cluster_id", cluster_id)
+    check_text("cluster_id", cluster_id)
     moments = {"since": moment_of(since), "until": moment_of(until)}
     parameters = {name: at.isoformat() for name, at in moments.items() if at is not None}
     path = f"clusters/{quote(cluster_id, safe='')}/stream/trace"
@@ -349,16 +350,11 @@ def _items(
     moment = moment_of(since)
     parameters = {name: value for name, value in filters.items() if value is not None}
     for name, value in parameters.items():
-        _check_text("cluster_id" if name == "cluster" else name, value)
+        check_text("cluster_id" if name == "cluster" else name, value)
     if moment is not None:
         parameters["since"] = moment.isoformat()
     with service_client() as service:
         return service.items(path, parameters, most)
-
-
-def _check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise ConfigurationError(f"{name} is {value!r}; it must be a string")
 
 
 def _checked_limit(limit: Any) -> int | None:

@@ -419,7 +419,8 @@ class Job(TypedDict):
     """The same work over time. ``level`` is what its runs have in common.
 
     That is a name that users gave the job, the code of the call, or the shape of the graph.
-    ``name`` is "" without such a name; ``title`` is the job's name on pages. The newest run is
+    ``name`` is "" without such a name; ``given_name`` is the name that a user gave the job in the
+    service, None without one; ``title`` is the job's name on pages. The newest run is
     ``last_computation`` on ``last_cluster``; it began at ``last_at`` and has ``user`` and
     ``status``, which are None if it has just been removed. ``runs`` counts up to 10,000.
     ``duration`` and ``task_seconds`` are those of the usual run: the medians of the runs that
@@ -433,6 +434,7 @@ class Job(TypedDict):
     level: Literal["name", "code", "shape"]
     name: str
     title: str
+    given_name: str | None
     user: str | None
     status: Literal["running", "finished", "erred", "cancelled", "lost"] | None
     first_at: datetime
@@ -580,11 +582,34 @@ class Sizing(TypedDict):
     proposals: list[SizeProposal]
 
 
+class JobCorrection(TypedDict):
+    """A merge, a split or a name of a job: ``by`` made it ``at`` that time.
+
+    ``job`` is the id of the job. ``value`` is the id of the job that it was merged into, what it
+    was split by (code or shape), or its name.
+    """
+
+    id: str
+    job: str
+    kind: Literal["merge", "split", "name"]
+    value: str
+    at: datetime
+    by: str
+
+
+class JobCorrectionPreview(TypedDict):
+    """What a correction of a job would do, in words."""
+
+    sentence: str
+
+
 class JobDetail(Job):
     """A job with its newest runs, oldest first, at most 200.
 
     ``sentence`` summarises them. ``passed`` counts the runs that passed; ``changes`` are oldest
     first. ``findings`` are those of the last 50 runs. ``receipt`` is None without a repair.
+    ``corrections`` are its name, the merges into it and the splits that it is a part of, newest
+    first.
     """
 
     sentence: str
@@ -594,6 +619,7 @@ class JobDetail(Job):
     users: list[UserOfJob]
     findings: list[FindingOfJob]
     receipt: Receipt | None
+    corrections: list[JobCorrection]
     sizing: Sizing
 
 

@@ -152,6 +152,12 @@ class ServiceClient:
         )
 
 
+def check_text(name: str, value: Any) -> None:
+    """Raise ConfigurationError unless ``value``, the argument ``name`` of a call, is a string."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a string")
+
+
 def _document(response: requests.Response) -> dict[str, Any]:
     try:
         answer = response.json()

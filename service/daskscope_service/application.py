@@ -45,6 +45,8 @@ from daskscope_service.ingest.quotas import SECONDS as QUOTA_SECONDS
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.writer import Writer
 from daskscope_service.jobs import api as jobs
+from daskscope_service.jobs import correction_pages
+from daskscope_service.jobs import corrections_api as job_corrections
 from daskscope_service.jobs import pages as jobs_page
 from daskscope_service.jobs.namer import ROUND_SECONDS as NAMING_SECONDS
 from daskscope_service.jobs.namer import Namer
@@ -136,6 +138,7 @@ PROGRAMS = (
         mutes,
         thresholds,
         jobs,
+        job_corrections,
         traces,
         trace_events,
         commands,
@@ -159,6 +162,7 @@ PAGES = (
         mute_page,
         thresholds_page,
         jobs_page,
+        correction_pages,
         profile,
         events_and_logs,
         report,

@@ -14,7 +14,7 @@ from daskscope_service.accounts.caller import Caller
 from daskscope_service.accounts.change import Change
 from daskscope_service.application import PAGES
 from daskscope_service.db.engine import writing
-from daskscope_service.db.schema import computation, job
+from daskscope_service.db.schema import computation, job, job_correction
 from daskscope_service.policies import idle_policies as policies
 from daskscope_service.policies.decision import Policy
 from tests.bench.questions import Addresses, Places
@@ -26,7 +26,7 @@ _LEFT_OUT = re.compile(r"/static/|/sign-in/openid|/account/openid")
 
 _POLICY = "nights"
 #: The job of all computations of the cluster that lives long: there are more than a page shows.
-_JOB = "0f3c9ab17c55d0e2"
+_JOB, _CORRECTION = "0f3c9ab17c55d0e2", "c1"
 
 
 def rules() -> list[str]:
@@ -70,6 +70,12 @@ def prepare(service: ServiceProcess, workspace: str) -> str:
                 last_computation=id, **values,
             )
         )  # fmt: skip
+        connection.execute(
+            insert(job_correction).values(
+                workspace=workspace, id=_CORRECTION, job=_JOB, kind="name", value="nightly",
+                changed_at=started_at, changed_by="owner",
+            )
+        )  # fmt: skip
     _, code = members.invite(service.engine, who, f"li-{time.time_ns()}@example.org", "member")
     return code
 
@@ -84,6 +90,7 @@ def _plain(rule: str, at: Places, invitation: str) -> Callable[[], str]:
             "fingerprint": at.bug(),
             "policy_id": _POLICY,
             "job_id": _JOB,
+            "correction_id": _CORRECTION,
         }
         unknown = set(re.findall(r"<(?:\w+:)?(\w+)>", rule)) - values.keys()
         if unknown:

@@ -15,6 +15,7 @@ from tests.browser.test_pages import LOOKED_AT, WIDTHS
 from tests.browser.watch import Site, Watched, watched
 from tests.service.beats import ENVIRONMENT
 from tests.service.job_history import EDITED, Place
+from tests.service.people import PASSWORD, make_user
 
 #: What workers have since the change.
 NEWER = replace(ENVIRONMENT, packages={"dask": "2026.9.0", "distributed": "2026.8.0"})
@@ -99,3 +100,41 @@ def test_two_runs_are_compared_from_the_page_of_their_job(
     look(window, gallery, "comparison")
     page.get_by_role("link", name="The other way round").click()
     expect(page.locator(".verdict")).to_contain_text("less than the first")
+
+
+@pytest.fixture
+def owner(browser: Browser, site: Site, place: Place) -> Iterator[Watched]:
+    user = make_user(site.service, {place.workspace: "member"})
+    url, credentials = site.service.url, {"name": user.name, "password": PASSWORD}
+    with watched(browser, url, user=credentials, javascript=True) as window:
+        yield window
+
+
+def test_a_member_sees_what_a_correction_will_do_does_it_and_undoes_it(
+    owner: Watched, place: Place, gallery: Gallery
+) -> None:
+    page = owner.page
+    page.goto("/jobs")
+    page.get_by_role("link", name="nightly / load").click()
+    page.get_by_role("link", name="Merge, split or name…").click()
+    look(owner, gallery, "job-correct")
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("button", name="Split…").click()
+    expect(page.get_by_role("heading", name="Split it?")).to_be_visible()
+    expect(page.locator(".verdict")).to_contain_text(
+        "Its newest 24 runs become 2 jobs, of 16 and 8 runs"
+    )
+    look(owner, gallery, "job-correct-sure")
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("link", name="Cancel").click()
+    page.get_by_label("Its name").fill("the nightly load")
+    page.get_by_role("button", name="Name…").click()
+    page.get_by_role("button", name="Name it").click()
+    expect(page.get_by_role("heading", name="the nightly load")).to_be_visible()
+    page.goto("/jobs/corrections")
+    look(owner, gallery, "job-corrections-one")
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("link", name="Undo…").click()
+    look(owner, gallery, "job-correction-undo")
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("There are none.")).to_be_visible()

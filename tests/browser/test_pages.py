@@ -36,6 +36,7 @@ NOT_PAGES = frozenset(
         *("report.cluster_file", "report.computation_file"),
         *("charts.data", "pages.static"),
         *("jobs_page.comparison", "jobs_page.job"),
+        *("job_correction_page.question", "job_correction_page.undo_question"),
     }
 )
 
@@ -96,6 +97,7 @@ PAGES = (
     "findings",
     "jobs",
     "jobs-empty",
+    "corrections",
     "repeats",
     "repeats-empty",
     "exceptions",
@@ -211,6 +213,8 @@ def _path(site: Site, name: str) -> str:
             return f"/clusters/{cluster}{inside}/report"
         case "findings":
             return "/findings?within=month"
+        case "corrections":
+            return "/jobs/corrections"
         case "repeats":
             return "/repeats"
         case "jobs":

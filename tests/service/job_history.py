@@ -79,9 +79,11 @@ class Place:
                 make_task_group(
                     id,
                     "sum-1",
-                    prefix="sum",
                     dependencies=(),
-                    **({"completed": 100, "seconds": {"compute": 2 * seconds}} | group),
+                    **(
+                        {"prefix": "sum", "completed": 100, "seconds": {"compute": 2 * seconds}}
+                        | group
+                    ),
                 ),
             ),
             code=(code,),

@@ -27,6 +27,8 @@ from daskscope_service.db.engine import upgrade_database, writing
 from daskscope_service.findings import mutes
 from daskscope_service.findings.mutes import NewMute
 from daskscope_service.insight.findings.rules import RULES
+from daskscope_service.jobs import corrections
+from daskscope_service.jobs.corrections import Wish
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import check
 from daskscope_service.policies import idle_policies
@@ -63,6 +65,8 @@ _MUTE = {
     "computation": "c1",
 }
 
+_JOB = "0f3c9ab17c55d0e2"
+
 #: Forms that could be sent, by the patterns of their addresses.
 FORMS: dict[str, dict[str, str]] = {
     "/sign-in": {"name": "x", "password": "x", "next": "/", "token": "dsk_x_x", "code": "x"},
@@ -81,6 +85,8 @@ FORMS: dict[str, dict[str, str]] = {
         "covers": "cluster",
     },
     "/mutes/<mute_id>/end": {"computation": "c1"},
+    "/jobs/<job_id>/correct": {"name": "nightly", "merge_into": "", "split_by": ""},
+    "/jobs/corrections/<correction_id>/undo": {},
     "/settings/members/<user_id>": {"role": "viewer"},
     "/settings/invitations": {"name": "x", "role": "viewer"},
     "/settings/invitations/<invitation_id>/take-back": {},
@@ -176,6 +182,20 @@ def make_workspace(app: Flask) -> Workspace:
         mute = mutes.mute(
             change, NewMute(RULES[0].name, cluster, "c1", "known", time.time() + 86_400)
         )
+        connection.execute(
+            schema.job.insert().values(
+                workspace=name,
+                id=_JOB,
+                level="name",
+                name="etl",
+                first_at=1.7e9,
+                last_at=1.7e9,
+                last_cluster=cluster,
+                last_computation="c1",
+                runs=1,
+            )
+        )
+        correction = corrections.correct(change, Wish(_JOB, name="before"))
     return Workspace(
         name,
         {
@@ -185,6 +205,8 @@ def make_workspace(app: Flask) -> Workspace:
             "policy_id": policy.id,
             "target_id": target,
             "mute_id": str(mute),
+            "job_id": _JOB,
+            "correction_id": correction,
             "user_id": user.id,
             "invitation_id": str(invitation),
             "token_id": tokens.id_of(token),

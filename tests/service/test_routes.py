@@ -172,6 +172,15 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /jobs": SESSIONS,
     "GET /jobs.csv": SESSIONS,
     "GET /jobs/<job_id>": SESSIONS,
+    "GET /api/v1/job-corrections": SESSIONS | READERS,
+    "GET /api/v1/job-corrections/preview": SESSIONS | READERS,
+    "POST /api/v1/job-corrections": ACTORS | ADMINS | MEMBERS_TOKENS,
+    "DELETE /api/v1/job-corrections/<correction_id>": ACTORS | ADMINS | MEMBERS_TOKENS,
+    "GET /jobs/corrections": SESSIONS,
+    "GET /jobs/<job_id>/correct": ACTORS,
+    "POST /jobs/<job_id>/correct": ACTORS,
+    "GET /jobs/corrections/<correction_id>/undo": ACTORS,
+    "POST /jobs/corrections/<correction_id>/undo": ACTORS,
     "GET /api/v1/mutes": SESSIONS | READERS,
     "POST /api/v1/mutes": ACTORS | ADMINS | MEMBERS_TOKENS,
     "DELETE /api/v1/mutes/<mute_id>": ACTORS | ADMINS | MEMBERS_TOKENS,
@@ -239,6 +248,10 @@ FOUND = {
     "DELETE /api/v1/tokens/<token_id>": (204,),
     "POST /settings/tokens/<token_id>/revoke": (303,),
     # No one of these ids is there; tests/service/test_members.py has some.
+    "DELETE /api/v1/job-corrections/<correction_id>": (404,),
+    "GET /jobs/corrections/<correction_id>/undo": (404,),
+    "POST /jobs/corrections/<correction_id>/undo": (404,),
+    "POST /jobs/<job_id>/correct": (400,),  # nothing is said
     "DELETE /api/v1/mutes/<mute_id>": (404,),
     "POST /mutes/<mute_id>/end": (404,),
     "POST /clusters/<cluster_id>/mute": (400,),  # without a reason
@@ -285,6 +298,7 @@ class World:
             ("<policy_id>", self.policy),
             ("<target_id>", "none"),
             ("<mute_id>", "none"),
+            ("<correction_id>", "none"),
             ("<job_id>", JOB["id"]),
             ("<run_id>", "c1"),
             ("<fingerprint>", "1:abc"),
@@ -301,6 +315,8 @@ class World:
             route += f"?cluster={self.cluster}&metric=dask.worker.count"
         if route.endswith("/comparisons"):
             route += "?a=c1&b=c1"
+        if route.endswith("/job-corrections/preview"):
+            route += f"?job={JOB['id']}&name=x"
         return self.service.url + route
 
 

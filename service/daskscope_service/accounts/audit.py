@@ -50,6 +50,8 @@ Action = Literal[
     "thresholds changed",
     "finding muted",
     "finding unmuted",
+    "job corrected",
+    "job correction undone",
     "retention changed",
     "data deleted",
     "report made",

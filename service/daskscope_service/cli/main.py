@@ -22,6 +22,7 @@ from daskscope_service.cli.compare import compare
 from daskscope_service.cli.data import delete, export
 from daskscope_service.cli.database import database_group, say_upgrade
 from daskscope_service.cli.findings import findings_group
+from daskscope_service.cli.jobs import job_group
 from daskscope_service.cli.keys import key_group
 from daskscope_service.cli.lists import list_group
 from daskscope_service.cli.login import login
@@ -180,6 +181,7 @@ cli.add_command(login)
 cli.add_command(token_group)
 cli.add_command(user_group)
 cli.add_command(list_group)
+cli.add_command(job_group)
 cli.add_command(why)
 cli.add_command(compare)
 cli.add_command(budget)

@@ -375,13 +375,37 @@ job = Table(
     Column("saves_most", JSON(none_as_null=True)),  # the costliest cause of the runs of a month
     Column("saves_most_seconds", Float),  # threads' time that it cost; None: without a cause
     Column("due_at", Float),  # when to sum it up again; None: not before its next run
+    # Runs that began before this time get their job anew, as a correction has changed; None: none.
+    Column("assign_before", Float),
     Index("job_by_last_run", "workspace", "last_at", "id"),
+    Index(
+        "job_to_assign",
+        "workspace",
+        sqlite_where=text("assign_before IS NOT NULL"),
+        postgresql_where=text("assign_before IS NOT NULL"),
+    ),
     Index(
         "job_due",
         *("workspace", "due_at"),
         sqlite_where=text("due_at IS NOT NULL"),
         postgresql_where=text("due_at IS NOT NULL"),
     ),
+)
+
+# What people have changed about which runs are one job, and its name: jobs/corrections.py.
+job_correction = Table(
+    "job_correction",
+    metadata,
+    Column("workspace", String, primary_key=True),
+    Column("id", String, primary_key=True),
+    Column("job", String, nullable=False),
+    Column("kind", String, nullable=False),  # "merge", "split" or "name"
+    # The id of the job that it is merged into, "code" or "shape" that splits it, or its name.
+    Column("value", Text, nullable=False),
+    Column("changed_at", Float, nullable=False),
+    Column("changed_by", String, nullable=False),
+    UniqueConstraint("workspace", "job", "kind"),
+    Index("job_correction_by_value", "workspace", "value"),
 )
 
 #: The condition for a finding that is worth an alarm, and not the effect of another one. A query

@@ -130,6 +130,7 @@ class JobRun(Row, frozen=True):
 class JobView(Row, frozen=True):
     """A job as it was last summarised, with the title, the user and the status of its newest run.
 
+    ``given_name`` is the name that a user gave it in the service, None without one.
     ``user`` and ``status`` are None if that run was removed a moment ago.
     """
 
@@ -150,6 +151,7 @@ class JobView(Row, frozen=True):
     change: Item | None
     saves_most: Item | None
     title: str
+    given_name: str | None
     user: str | None
     status: str | None
 
@@ -164,6 +166,7 @@ class JobDetail(JobView, frozen=True):
     users: list[Item]
     findings: list[Item]
     receipt: Item | None
+    corrections: list[Item]
     sizing: Item
 
 

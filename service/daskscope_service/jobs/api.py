@@ -39,10 +39,13 @@ def jobs() -> Item:
 @require("read")
 @answers(types.JobDetail)
 def job(job_id: str) -> Item:
-    """Answer with one job: its newest runs, oldest first, and when it changed."""
+    """Answer with one job: its newest runs, oldest first, and when it changed.
+
+    For a job that was merged into another, the answer is that one.
+    """
     with reading() as scope:
         found = one_job(scope, job_id)
-    return as_item(found) | {"url": _url(job_id)}
+    return as_item(found) | {"url": _url(found.id)}
 
 
 @blueprint.get("/repeats")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from sqlalchemy import (
     exists,
     literal,
     select,
-    tuple_,
     update,
 )
 
@@ -34,18 +33,27 @@ from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import computation, job, workspace
 from daskscope_service.db.scope import Item, Scope, read_in_parts
 from daskscope_service.db.statements import Upsert
+from daskscope_service.insight.jobs.corrections import SplitBy, Step, corrected
 from daskscope_service.insight.jobs.identity import (
     Identity,
     identity_of,
     needs_groups,
+    part_key,
 )
 from daskscope_service.insight.jobs.summary import Changed, summed_up
+from daskscope_service.jobs.reassignment import judge_newest, to_assign, unassign
 from daskscope_service.jobs.repeats import Repeats
-from daskscope_service.jobs.traits import Known, traits_of
+from daskscope_service.jobs.traits import MOST_CALLS, OF_TRAITS, Known, traits_of, with_groups
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.among import among
 from daskscope_service.queries.causes import costliest_cause_of_runs
-from daskscope_service.queries.job_runs import count_runs, first_run_at, lock_jobs, newest_runs
+from daskscope_service.queries.job_corrections import steps_of
+from daskscope_service.queries.job_runs import (
+    count_runs,
+    first_run_at,
+    lock_jobs,
+    newest_runs,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -56,25 +64,15 @@ ROUND_SECONDS = 5.0
 
 #: Computations of a workspace that are read together; the most jobs summarised in one round.
 _TOGETHER, _SUMMED = 20, 50
-#: The most calls, the innermost, by which a computation's job is found.
-_MOST_CALLS = 20
-#: How many of the newest runs of a job are judged again when the job has changed.
-_JUDGED = 20
 #: Seconds of a round for one workspace after which the rest waits for the next round.
 _MOST_SECONDS = 4.0
 #: Seconds until missing code is looked for again, and for how many seconds it may still arrive.
 _AGAIN, _ARRIVES = 10.0, 60.0
 #: Seconds of a month, over which costs are summed up; seconds after which that is done again.
 MONTH, _DAY = 30 * 86_400.0, 86_400.0
-#: Hexadecimal digits of a job's id: 64 bits suffice for the jobs of one workspace.
-_DIGITS = 16
-
-
-#: The columns of a computation that are read to find its job.
-_OF_COMPUTATION = (
-    *("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans"),
-    *("annotations", "job"),
-)
+#: Hexadecimal digits of a job's id: 64 bits suffice for the jobs of one workspace. And of what is
+#: added for the part of a split one.
+_DIGITS, _PART_DIGITS = 16, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,7 @@ class Namer:
         with self._engine.connect() as connection:
             # In one statement: there may be hundreds of workspaces, most of them with nothing due.
             any_due = exists(_due(workspace.c.id, now)) | exists(_to_sum(workspace.c.id, now))
+            any_due |= exists(to_assign(workspace.c.id))
             due = list(connection.execute(select(workspace.c.id).where(any_due)).scalars())
         if not due or not self._lease.take():
             return 0
@@ -116,6 +115,10 @@ class Namer:
 
     def _workspace(self, name: str, now: float) -> int:
         done, until = 0, time.monotonic() + _MOST_SECONDS
+        while unassign(self._engine, name, now):
+            self._lease.renew()
+            if time.monotonic() > until:
+                break
         while named := self._named(name, now):
             done += named
             self._lease.renew()
@@ -139,13 +142,12 @@ class Namer:
         return len(keys)
 
     def _rows(self, name: str, keys: Sequence[tuple[str, str]], now: float) -> list[Item]:
-        columns = [computation.c[column] for column in _OF_COMPUTATION]
         key = (computation.c.cluster, computation.c.id)
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            rows = scope.items(among(scope.select(computation, *columns), key, keys))
+            rows = scope.items(among(scope.select(computation, *OF_TRAITS), key, keys))
         # Only some frames are kept in memory: they may be large.
-        return [row | {"frames": (row["frames"] or [])[-_MOST_CALLS:]} for row in rows]
+        return [row | {"frames": (row["frames"] or [])[-MOST_CALLS:]} for row in rows]
 
     def _failed(self, name: str, row: Item, error: str) -> None:
         logger.error(
@@ -163,7 +165,8 @@ class Namer:
     def _name(self, name: str, rows: Sequence[Item], now: float) -> None:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
-            found = [self._look(one, now) for one in traits_of(scope, rows)]
+            steps = steps_of(scope)
+            found = [self._look(scope, one, steps) for one in traits_of(scope, rows)]
             groups = self._repeats.found(scope, rows)
         new = {
             one.job: _new(name, one.job, one.identity, one.row, now)
@@ -202,9 +205,9 @@ class Namer:
         self._repeats.write(name, groups)  # first: else a computation would not be due any more
         writing_again(self._engine, write)
 
-    def _look(self, one: Known, now: float) -> _Found:
+    def _look(self, scope: Scope, one: Known, steps: Mapping[str, Step]) -> _Found:
         """Return which job a computation is a run of, and when to look again, if ever."""
-        row, traits = one.row, one.traits
+        row, traits, now = one.row, one.traits, scope.now
         ended = row["stopped_at"] is not None
         if row["job"] is not None:
             return _Found(row, None, row["job"], None)
@@ -214,11 +217,18 @@ class Namer:
         if not ended and (one.waits_for_code or needs_groups(traits)):
             return _Found(row, None, None, None)  # due again once it ends
         identity = identity_of(traits)
-        return _Found(row, identity, self._id(identity), None)
+        if identity is None:
+            return _Found(row, None, None, None)
 
-    def _id(self, identity: Identity | None) -> str | None:
+        def key_of(by: SplitBy) -> str | None:
+            if by == "shape" and not ended:
+                return None  # due again once it ends
+            whole = with_groups(scope, one).traits if by == "shape" else traits
+            return self._keyed(part_key(whole, by))[:_PART_DIGITS]
+
         # Anyone who reads a hash without a key could test guesses of the code.
-        return None if identity is None else self._keyed(identity.key)[:_DIGITS]
+        id = self._keyed(identity.key)[:_DIGITS]
+        return _Found(row, identity, corrected(id, steps, key_of), None)
 
     def _summed(self, name: str, now: float) -> int:
         """Summarise the jobs that are due; return how many they were."""
@@ -279,17 +289,7 @@ def _judge_anew(
     """Have the newest runs of a job judged again if the old or the new change made runs slower."""
     if not any(one is not None and one["after"] > one["before"] for one in (before, new["change"])):
         return
-    key = (computation.c.cluster, computation.c.id)
-    newest = select_in(name, computation, *key).where(computation.c.job == id)
-    newest = newest.order_by(computation.c.started_at.desc()).limit(_JUDGED)
-    pairs = [tuple(row) for row in connection.execute(newest)]
-    connection.execute(
-        update(computation)
-        .where(computation.c.workspace == name, tuple_(*key).in_(pairs))
-        # Running computations are due anyway.
-        .where(computation.c.judge_at.is_(None))
-        .values(judge_at=now)
-    )
+    judge_newest(connection, name, id, now)
 
 
 def _due(name: Any, now: float) -> Select[Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from flask import Blueprint, redirect, render_template
+from flask import Blueprint, g, redirect, render_template, url_for
 from flask.typing import ResponseReturnValue
 
-from daskscope_service.accounts.access import signed_in
+from daskscope_service.accounts.access import may_act, signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
 from daskscope_service.db.scope import Page, Scope, Selection, reading
 from daskscope_service.insight.views import JobView
@@ -16,7 +16,7 @@ from daskscope_service.jobs.parameters import SORT, asked_repeats, asked_runs, a
 from daskscope_service.jobs.repeats import LEAST_SECONDS
 from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
-from daskscope_service.queries.jobs import Sort, list_jobs, one_job
+from daskscope_service.queries.jobs import Sort, list_jobs, one_job, titles_of
 from daskscope_service.queries.repeats import list_repeats
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.forms import tidied
@@ -101,6 +101,9 @@ def job(job_id: str) -> ResponseReturnValue:
     refuse_unknown("measure")
     with reading() as scope:
         found = one_job(scope, job_id)
+        titles = titles_of(scope, found.corrections)
+    if found.id != job_id:  # it was merged into that one
+        return redirect(url_for(".job", job_id=found.id), code=303)
     measure = one_of("measure", tuple(MEASURES))
     return render_template(
         "job.html",
@@ -110,6 +113,8 @@ def job(job_id: str) -> ResponseReturnValue:
         measure=measure,
         measures=MEASURES,
         drawn=dots(found, measure),
+        titles=titles,
+        may_change=may_act(g.session, "member"),
         moving=False,
     )
 

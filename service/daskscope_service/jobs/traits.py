@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from daskscope_service.db.schema import cluster, task_group
+from daskscope_service.db.schema import cluster, computation, task_group
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.jobs.identity import Call, Traits, needs_groups
 from daskscope_service.queries.computations import MOST_GROUPS
 from daskscope_service.queries.statements import statements_at
+
+#: The most calls, the innermost, by which a computation's job is found.
+MOST_CALLS = 20
+#: The columns of a computation that are read to find its job.
+OF_TRAITS = tuple(
+    computation.c[name]
+    for name in (
+        *("cluster", "id", "user", "status", "started_at", "stopped_at", "frames", "spans"),
+        *("annotations", "job"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,13 @@ def traits_of(scope: Scope, rows: Sequence[Item]) -> Iterator[Known]:
 def _with_shape(scope: Scope, one: Known) -> Known:
     """Add the task groups if the computation has ended and its job depends on them."""
     if not one.row["stopped_at"] or not needs_groups(one.traits):
+        return one
+    return with_groups(scope, one)
+
+
+def with_groups(scope: Scope, one: Known) -> Known:
+    """Return the computation with the task groups that are stored, if there are any."""
+    if one.traits.groups is not None:
         return one
     columns = [task_group.c[name] for name in ("name", "prefix", "dependencies")]
     query = scope.select(task_group, *columns).where(

@@ -24,6 +24,8 @@ from daskscope_service.queries.among import among
 
 #: The most runs, the newest, by which a job is summarised and that its page shows.
 MOST_RUNS = 200
+#: Later than each run: all of them get their jobs anew.
+ALL_RUNS = 1e12
 #: The highest number of runs that is counted.
 MOST_COUNTED = 10_000
 #: Jobs that one statement marks.
@@ -121,6 +123,14 @@ def sum_up_jobs(connection: Connection, workspace: str, ids: Iterable[str], due_
         lock_jobs(connection, workspace, some)
         this = (job_table.c.workspace == workspace, job_table.c.id.in_(some))
         connection.execute(update(job_table).where(*this).values(due_at=due_at))
+
+
+def assign_runs_anew(connection: Connection, workspace: str, ids: Iterable[str]) -> None:
+    """Have the namer find the jobs of all runs of these jobs anew: a correction has changed."""
+    ordered = sorted(ids)
+    lock_jobs(connection, workspace, ordered)
+    this = (job_table.c.workspace == workspace, job_table.c.id.in_(ordered))
+    connection.execute(update(job_table).where(*this).values(assign_before=ALL_RUNS))
 
 
 def lock_jobs(connection: Connection, workspace: str, ids: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from daskscope_service.insight.views import JobDetail, JobRun, JobView
 from daskscope_service.insight.wording import estimate
 from daskscope_service.queries.among import among
 from daskscope_service.queries.computations import Heading, headings_by_key
+from daskscope_service.queries.job_corrections import corrections_of, current_job, names_of
 from daskscope_service.queries.job_runs import newest_runs
 from daskscope_service.queries.thresholds import thresholds_of
 from daskscope_service.web.fields import Missing
@@ -73,8 +74,10 @@ def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[J
 def one_job(scope: Scope, id: str) -> JobDetail:
     """Return one job with its newest runs, oldest first. Raises Missing.
 
-    Its summary is made from these runs, while lists show the stored one.
+    Its summary is made from these runs, while lists show the stored one. A job that was merged
+    into another is that one.
     """
+    id = current_job(scope, id)
     rows = scope.items(scope.select(job, *_OF_JOB).where(job.c.id == id))
     if not rows:
         raise Missing("job", id)
@@ -121,6 +124,7 @@ def one_job(scope: Scope, id: str) -> JobDetail:
         "users": [{"user": user, "runs": count} for user, count in users.most_common()],
         "findings": _findings(scope, runs[-_OF_FINDINGS:]),
         "receipt": None if receipt is None else asdict(receipt),
+        "corrections": corrections_of(scope, id),
         "sizing": _sizing(sizing_of(runs, thresholds_of(scope.connection, scope.workspace)), runs),
     }
     [view] = _views(scope, rows)
@@ -144,21 +148,37 @@ def _sizing(sizing: Sizing, runs: Sequence[JobRun]) -> Item:
     return item
 
 
+def jobs_of(scope: Scope, ids: Sequence[str]) -> list[JobView]:
+    """Return those of the jobs with these ids that there are."""
+    return _views(scope, scope.items(scope.select(job, *_OF_JOB).where(job.c.id.in_(ids))))
+
+
+def titles_of(scope: Scope, corrections: Sequence[Item]) -> dict[str, str]:
+    """Return the titles of the jobs that others were merged into, by id."""
+    ids = {one["value"] for one in corrections if one["kind"] == "merge"}
+    return {one.id: one.title for one in jobs_of(scope, sorted(ids))}
+
+
 def _views(scope: Scope, rows: list[Item]) -> list[JobView]:
     keys = [(row["last_cluster"], row["last_computation"]) for row in rows]
     newest = headings_by_key(scope, keys)
-    return [_view(row, newest.get(key)) for row, key in zip(rows, keys, strict=True)]
+    given = names_of(scope, [row["id"] for row in rows])
+    return [
+        _view(row, newest.get(key), given.get(row["id"]))
+        for row, key in zip(rows, keys, strict=True)
+    ]
 
 
-def _view(row: Item, newest: Heading | None) -> JobView:
+def _view(row: Item, newest: Heading | None, given: str | None) -> JobView:
     change = row["change"]
     if change is not None:
         shown = {name: change[name] for name in change if name != "earlier"}
         change = shown | {"at": row["change_at"]}
     # None if the run was removed and the job has not yet been summarised again.
     user, status = (None, None) if newest is None else (newest.user, newest.status)
-    title = row["name"] or ("" if newest is None else newest.title)
-    return JobView.of(row | {"title": title, "user": user, "status": status, "change": change})
+    title = given or row["name"] or ("" if newest is None else newest.title)
+    made = {"title": title, "given_name": given, "user": user, "status": status, "change": change}
+    return JobView.of(row | made)
 
 
 def _of_both_sides(

@@ -12,6 +12,7 @@ from daskscope_service.insight.jobs.usual import Usual, usual_of
 from daskscope_service.insight.progress import done_in
 from daskscope_service.insight.views import JobRun
 from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
+from daskscope_service.queries.job_corrections import current_job
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
 
@@ -77,6 +78,7 @@ def _computation(scope: Scope, id: str) -> tuple[str, str] | None:
 
 
 def _newest_ended(scope: Scope, id: str) -> tuple[str, str] | None:
+    id = current_job(scope, id)
     if not scope.items(scope.select(job, job.c.id).where(job.c.id == id)):
         return None
     ended = [run for run in newest_runs(scope, id) if run.status != "running"]

@@ -20,6 +20,7 @@ from typing import Literal
 
 from daskscope.own_code import is_of_library
 from daskscope.protocol import UNREGISTERED
+from daskscope_service.insight.jobs.corrections import SplitBy
 
 Level = Literal["name", "code", "shape"]
 
@@ -110,6 +111,11 @@ def identity_of(run: Traits) -> Identity | None:
     if shape:
         return Identity("shape", "", _key("shape", _user(run), shape))
     return None
+
+
+def part_key(run: Traits, by: SplitBy) -> str:
+    """Return what runs have in common that stay together if their job is split."""
+    return _key("part", by, _user(run), _calls(run) if by == "code" else _shape(run))
 
 
 def _user(run: Traits) -> str:

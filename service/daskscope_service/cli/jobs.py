@@ -1,0 +1,99 @@
+"""``daskscope job``: merges, splits and names jobs, and undoes that."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import click
+
+from daskscope.errors import DaskscopeError
+
+
+@click.group("job")
+def job_group() -> None:
+    """Merge, split and name jobs, if the service is wrong about which runs are one job.
+
+    \b
+    The commands need a token of scope admin. For example, after a script was moved:
+      daskscope list jobs
+      daskscope job merge 0f3c9ab17c55d0e2 77ab01c5c55d4e2a
+    """
+
+
+_yes = click.option("--yes", is_flag=True, help="Do it without asking.")
+
+
+@job_group.command("merge")
+@click.argument("job")
+@click.argument("into")
+@_yes
+def merge(job: str, into: str, yes: bool) -> None:
+    """Make the runs of JOB, and all that come, runs of the job INTO. Both are ids."""
+    _correct(job, yes, merge_into=into)
+
+
+@job_group.command("split")
+@click.argument("job")
+@click.option(
+    "--by",
+    type=click.Choice(["code", "shape"]),
+    required=True,
+    help="Make one job of all runs with the same code, or the same kinds of tasks, and user.",
+)
+@_yes
+def split(job: str, by: str, yes: bool) -> None:
+    """Make several jobs of JOB, an id."""
+    _correct(job, yes, split_by=by)
+
+
+@job_group.command("name")
+@click.argument("job")
+@click.argument("name")
+@_yes
+def name(job: str, name: str, yes: bool) -> None:
+    """Call JOB, an id, by NAME on pages and in lists."""
+    _correct(job, yes, name=name)
+
+
+@job_group.command("corrections")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each.")
+def corrections(as_json: bool) -> None:
+    """List merges, splits and names of jobs, and who made them, newest first."""
+    import daskscope.job_corrections
+
+    try:
+        rows = daskscope.job_corrections.list_job_corrections()
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row, default=datetime.isoformat))
+        return
+    click.echo(repr(rows) if rows else "There are none.")
+
+
+@job_group.command("undo")
+@click.argument("id")
+def undo(id: str) -> None:
+    """Undo the correction ID, which 'daskscope job corrections' lists."""
+    import daskscope.job_corrections
+
+    try:
+        daskscope.job_corrections.undo_job_correction(id)
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo("undone; the service gives the runs their jobs in the background")
+
+
+def _correct(job: str, yes: bool, **wish: str) -> None:
+    import daskscope.job_corrections
+
+    try:
+        click.echo(daskscope.job_corrections.preview_job_correction(job, **wish))
+        if not yes:
+            click.confirm("Do it?", abort=True)
+        made = daskscope.job_corrections.correct_job(job, **wish)
+    except DaskscopeError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"done; undo it with: daskscope job undo {made['id']}")

@@ -1,0 +1,56 @@
+"""Reads what people have corrected about jobs: jobs/corrections.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import or_
+
+from daskscope_service.db.schema import job_correction as table
+from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.jobs.corrections import Step, merged_into, whole_jobs
+
+_COLUMNS = (
+    *(table.c.id, table.c.job, table.c.kind, table.c.value),
+    *(table.c.changed_at.label("at"), table.c.changed_by.label("by")),
+)
+
+
+def list_corrections(scope: Scope) -> list[Item]:
+    """Return the corrections of the workspace, the newest first."""
+    query = scope.select(table, *_COLUMNS).order_by(table.c.changed_at.desc(), table.c.id)
+    return scope.items(query)
+
+
+def corrections_of(scope: Scope, job: str) -> list[Item]:
+    """Return the corrections that a job is as it is by, the newest first.
+
+    These are its name, merges into it, and the splits that it is a part of.
+    """
+    steps = steps_of(scope)
+    into = [
+        id for id, step in steps.items() if step.kind == "merge" and merged_into(id, steps) == job
+    ]
+    split = [id for id in whole_jobs(job) if id in steps]
+    these = or_(table.c.job.in_([*into, *split]), (table.c.job == job) & (table.c.kind == "name"))
+    query = scope.select(table, *_COLUMNS).where(these)
+    return scope.items(query.order_by(table.c.changed_at.desc(), table.c.id))
+
+
+def steps_of(scope: Scope) -> dict[str, Step]:
+    """Return the merges and splits of the workspace by the job that they are of."""
+    query = scope.select(table, table.c.job, table.c.kind, table.c.value)
+    rows = scope.connection.execute(query.where(table.c.kind != "name"))
+    return {job: Step(kind, value) for job, kind, value in rows}
+
+
+def names_of(scope: Scope, jobs: Collection[str]) -> dict[str, str]:
+    """Return the names that people gave to these jobs, by id."""
+    query = scope.select(table, table.c.job, table.c.value)
+    query = query.where(table.c.kind == "name", table.c.job.in_(jobs))
+    return {row[0]: row[1] for row in scope.connection.execute(query)}
+
+
+def current_job(scope: Scope, id: str) -> str:
+    """Return the id of the job that the job ``id`` was merged into, else ``id``."""
+    return merged_into(id, steps_of(scope))

@@ -1,0 +1,288 @@
+"""People merge, split and name jobs; the runs follow, and go back when that is undone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import pytest
+import requests
+from click.testing import CliRunner
+from sqlalchemy import func, select
+
+import daskscope
+from daskscope.errors import AccessDenied, NotFound
+from daskscope_service.accounts import audit
+from daskscope_service.cli.main import cli
+from daskscope_service.db import schema
+from daskscope_service.jobs import reassignment
+from daskscope_service.jobs.namer import Namer
+from tests.service.beats import make_code
+from tests.service.job_history import EDITED, Place
+from tests.service.pages import words
+from tests.service.people import browser_of, make_user
+from tests.service_process import ServiceProcess
+
+#: Another file that does the same.
+MOVED = make_code("import dask\n\nresult = load('a').sum().compute()\n", "/home/ada/moved.py")
+
+
+class Corrected(Place):
+    """A workspace with jobs, and a member who corrects them."""
+
+    def __init__(self, service: ServiceProcess, role: Any = "member") -> None:
+        super().__init__(service)
+        self.user = make_user(service, {self.workspace: role}).name
+        self.member = browser_of(service, self.user)
+        self.admin = service.token(scopes=["admin", "read"], workspace=self.workspace)
+
+    def correct(self, job: str, **wish: str) -> requests.Response:
+        url = f"{self.service.url}/api/v1/job-corrections"
+        return self.member.post(url, json={"job": job} | wish, timeout=30)
+
+    def corrected(self, job: str, **wish: str) -> str:
+        answer = self.correct(job, **wish)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def undo(self, id: str) -> int:
+        url = f"{self.service.url}/api/v1/job-corrections/{id}"
+        return self.member.delete(url, timeout=30).status_code
+
+    def settled(self, runs: int) -> list[Any]:
+        """Return the jobs once each of so many runs has its job, and each job its sums."""
+        run, job = schema.computation, schema.job
+        waiting = (
+            select(func.count())
+            .select_from(run)
+            .where(run.c.workspace == self.workspace, run.c.job_due_at.is_not(None))
+        )
+        marked = select(func.count()).where(
+            job.c.workspace == self.workspace, job.c.assign_before.is_not(None)
+        )
+        for _ in range(1000):
+            found = self.jobs(runs=runs)
+            with self.service.engine.connect() as connection:
+                if (
+                    not connection.execute(waiting).scalar()
+                    and not connection.execute(marked).scalar()
+                ):
+                    return found
+            Namer(self.service.engine, 60.0).round()
+        raise AssertionError("runs are still without their jobs")
+
+
+@pytest.fixture
+def place(shared_service: ServiceProcess) -> Corrected:
+    return Corrected(shared_service)
+
+
+def two_jobs(place: Corrected) -> tuple[str, str]:
+    """Send three runs of one file, then two of the file that it was moved to."""
+    for day in (9, 8, 7):
+        place.run(10, day)
+    frames = {"code": MOVED}
+    for day in (2, 1):
+        place.run(20, day, **frames, frames=frame_of(MOVED))
+    first, second = sorted(place.jobs(runs=5), key=lambda one: -one["runs"])
+    assert (first["runs"], second["runs"]) == (3, 2)
+    return first["id"], second["id"]
+
+
+def frame_of(code: Any) -> Any:
+    from daskscope.protocol import CodeFrame
+    from tests.service.job_history import LINE
+
+    return (CodeFrame(code.file, LINE, code.hash),)
+
+
+def test_merged_runs_are_one_job_those_that_come_too_and_undo_takes_them_back(
+    place: Corrected,
+) -> None:
+    old, new = two_jobs(place)
+    sentence = place.answer("job-corrections/preview", job=old, merge_into=new)["sentence"]
+    assert "All 3 runs of “result = load('a').sum().compute()”" in sentence
+    assert "which has 2 runs" in sentence
+    id = place.corrected(old, merge_into=new)
+    [job] = place.settled(5)
+    assert (job["id"], job["runs"]) == (new, 5)
+    place.run(11, 0.5)
+    [job] = place.settled(6)
+    assert job["runs"] == 6
+    # The old address, and budgets in CI, lead to the job that it is now.
+    assert place.answer(f"jobs/{old}")["id"] == new
+    assert place.answer(f"runs/{old}")["job"] == new
+    page = place.session.get(f"{place.service.url}/jobs/{old}", timeout=30)
+    assert page.url.endswith(f"/jobs/{new}")
+    assert f"{place.user} merged" in words(page.text)
+    [kept] = place.answer(f"jobs/{new}")["corrections"]
+    assert (kept["id"], kept["kind"], kept["value"], kept["by"]) == (id, "merge", new, place.user)
+    assert place.undo(id) == 204
+    assert sorted(one["runs"] for one in place.settled(6)) == [2, 4]
+    assert {one["id"] for one in place.settled(6)} == {old, new}
+    assert place.answer(f"jobs/{old}")["corrections"] == []
+    entries = [
+        (one.action, one.detail, one.actor)
+        for one in audit.newest(place.service.engine, 500)
+        if one.workspace == place.workspace and one.action.startswith("job")
+    ]
+    detail = f"job {old} merged into job {new}"
+    assert entries == [
+        ("job correction undone", detail, place.user),
+        ("job corrected", detail, place.user),
+    ]
+
+
+def test_a_job_under_one_name_is_split_by_code_and_by_shape_and_put_together_again(
+    place: Corrected,
+) -> None:
+    for day in (9, 8, 7):
+        place.run(10, day, spans=("nightly",))
+    place.run(20, 2, spans=("nightly",), code=MOVED, frames=frame_of(MOVED))
+    place.run(20, 1, spans=("nightly",), group_fields={"prefix": "max"})
+    [job] = place.jobs(runs=5)
+    sentence = place.answer("job-corrections/preview", job=job["id"], split_by="code")["sentence"]
+    assert "Its newest 5 runs become 2 jobs, of 4 and 1 runs" in sentence
+    by_code = place.corrected(job["id"], split_by="code")
+    parts = sorted(place.settled(5), key=lambda one: -one["runs"])
+    assert [one["runs"] for one in parts] == [4, 1]
+    assert all(one["id"].startswith(job["id"] + "-") for one in parts)
+    by_shape = place.corrected(parts[0]["id"], split_by="shape")
+    assert sorted(one["runs"] for one in place.settled(5)) == [1, 1, 3]
+    place.run(10, 0.5, spans=("nightly",))
+    assert sorted(one["runs"] for one in place.settled(6)) == [1, 1, 4]
+    largest = max(place.settled(6), key=lambda one: one["runs"])
+    kept = place.answer(f"jobs/{largest['id']}")["corrections"]
+    assert [one["id"] for one in kept] == [by_shape, by_code]
+    # A part that was merged elsewhere comes back, too, and its own corrections end.
+    smallest = next(one for one in place.settled(6) if one["runs"] == 1)
+    place.corrected(smallest["id"], merge_into=largest["id"])
+    assert sorted(one["runs"] for one in place.settled(6)) == [1, 5]
+    assert place.undo(by_code) == 204
+    [whole] = place.settled(6)
+    assert (whole["id"], whole["runs"]) == (job["id"], 6)
+    assert place.answer("job-corrections")["items"] == []
+
+
+def test_a_name_is_shown_in_place_of_the_title_and_kept_with_who_gave_it(place: Corrected) -> None:
+    old, _ = two_jobs(place)
+    place.corrected(old, name="the first")
+    id = place.corrected(old, name="the nightly load")
+    found = place.answer(f"jobs/{old}")
+    assert (found["title"], found["given_name"]) == ("the nightly load", "the nightly load")
+    [kept] = found["corrections"]
+    assert (kept["id"], kept["by"]) == (id, place.user)
+    assert "the nightly load" in place.page("/jobs")
+    assert f"{place.user} named" in place.page("/jobs/corrections")
+    assert place.undo(id) == 204
+    assert place.answer(f"jobs/{old}")["title"] == "result = load('a').sum().compute()"
+
+
+def test_many_runs_go_part_by_part(place: Corrected, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reassignment, "_TOGETHER", 2)
+    old, new = two_jobs(place)
+    id = place.corrected(old, merge_into=new)
+    assert [one["runs"] for one in place.settled(5)] == [5]
+    place.undo(id)
+    assert sorted(one["runs"] for one in place.settled(5)) == [2, 3]
+
+
+@pytest.mark.sqlite
+def test_what_makes_no_sense_is_refused_with_the_reason(place: Corrected) -> None:
+    old, new = two_jobs(place)
+    for wish, status, why in (
+        ({}, 400, "one of these"),
+        ({"merge_into": new, "name": "x"}, 400, "one of these"),
+        ({"merge_into": old}, 400, "into itself"),
+        ({"merge_into": "0" * 16}, 404, "no job"),
+        ({"split_by": "colour"}, 400, "split_by"),
+        ({"split_by": "code"}, 400, "the same code and user already"),
+        ({"name": "a\u202eb"}, 400, "name"),
+        ({"name": "x" * 81}, 400, "name"),
+        ({"names": "x"}, 400, "names"),
+    ):
+        answer = place.correct(old, **wish)
+        assert (answer.status_code, why in answer.text) == (status, True), (wish, answer.text)
+    assert place.correct("0" * 16, name="x").status_code == 404
+    assert place.undo("0" * 16) == 404
+    place.corrected(old, merge_into=new)
+    again = place.correct(old, split_by="shape")
+    assert again.status_code == 400
+    assert f"already merged into job {new}" in again.text
+    circle = place.correct(new, merge_into=old)
+    assert circle.status_code == 400
+    assert "undo that first" in circle.text
+    form = place.member.post(
+        f"{place.service.url}/jobs/{new}/correct", data={"merge_into": old}, timeout=30
+    )
+    assert form.status_code == 400
+    assert "undo that first" in words(form.text)
+
+
+def test_nobody_corrects_jobs_of_another_workspace_or_as_a_viewer(place: Corrected) -> None:
+    old, new = two_jobs(place)
+    other = Corrected(place.service)
+    other.run(5, 1, code=EDITED)
+    [theirs] = other.jobs(runs=1)
+    assert theirs["id"] == old  # equal code has equal ids
+    assert other.correct(new, name="x").status_code == 404
+    assert other.correct(old, merge_into=new).status_code == 404
+    assert other.ask("job-corrections/preview", job=new, name="x").status_code == 404
+    id = place.corrected(old, merge_into=new)
+    place.settled(5)
+    assert place.correct(new, name="ours").status_code == 201
+    assert other.undo(id) == 404
+    assert other.answer("job-corrections")["items"] == []
+    page = other.member.get(f"{place.service.url}/jobs/corrections/{id}/undo", timeout=30)
+    assert page.status_code == 404
+    # Their job of the same code keeps its runs.
+    other.run(5, 2)
+    [theirs] = other.settled(2)
+    assert (theirs["id"], theirs["given_name"]) == (old, None)
+    viewer = browser_of(place.service, make_user(place.service, {place.workspace: "viewer"}).name)
+    url = f"{place.service.url}/api/v1/job-corrections"
+    assert viewer.post(url, json={"job": new, "name": "x"}, timeout=30).status_code == 403
+    assert viewer.delete(f"{url}/{id}", timeout=30).status_code == 403
+    assert (
+        "Merge, split or name" not in viewer.get(f"{place.service.url}/jobs/{new}", timeout=30).text
+    )
+
+
+@pytest.mark.sqlite
+def test_python_and_the_command_line_correct_jobs(place: Corrected) -> None:
+    old, new = two_jobs(place)
+    endpoint = {"daskscope.endpoint": place.service.url}
+    with dask.config.set(endpoint | {"daskscope.token": place.admin}):
+        made = daskscope.merge_job(old, new)
+        assert (made["kind"], made["value"]) == ("merge", new)
+        assert made["at"].tzinfo is not None
+        place.settled(5)
+        assert [one["id"] for one in daskscope.list_job_corrections()] == [made["id"]]
+        [kept] = daskscope.get_job(new)["corrections"]
+        assert kept["at"] == made["at"]
+        daskscope.undo_job_correction(made["id"])
+        place.settled(5)
+        with pytest.raises(NotFound):
+            daskscope.name_job("0" * 16, "x")
+
+        def run(*words: str, **more: Any) -> Any:
+            return CliRunner().invoke(cli, ["job", *words], catch_exceptions=False, **more)
+
+        shown = run("merge", old, new, input="n\n")
+        assert shown.exit_code == 1
+        assert "All 3 runs of" in shown.output
+        assert daskscope.list_job_corrections() == []
+        done = run("split", old, "--by", "shape", "--yes")
+        assert done.exit_code == 0, done.output
+        id = done.output.split()[-1]
+        assert id in run("corrections").output
+        assert run("undo", id).exit_code == 0
+        assert run("corrections").output == "There are none.\n"
+        wrong = run("split", old, "--by", "code", "--yes")
+        assert wrong.exit_code == 1
+        assert "the same code and user already" in wrong.output
+    with (
+        dask.config.set(endpoint | {"daskscope.token": place.token}),
+        pytest.raises(AccessDenied),
+    ):
+        daskscope.split_job(old, "shape")
