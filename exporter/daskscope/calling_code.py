@@ -20,10 +20,11 @@ import stat
 import sys
 import tokenize
 import zipimport
+from collections import deque
 from collections.abc import MutableMapping
 from copy import copy
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.config
 import distributed.utils
@@ -35,6 +36,8 @@ from daskscope.own_code import is_of_library
 
 #: Places whose code is cached. Beyond it the cache is cleared.
 MAX_PLACES = 100
+#: Stacks that a call's own is compared with first.
+MAX_STACKS = 4
 #: Functions whose owner is cached. Beyond it the cache is cleared.
 MAX_FUNCTIONS = 500
 #: Innermost frames of libraries after which the search for the user's own frames ends.
@@ -89,7 +92,7 @@ def send_calling_code(
     ) -> Any:
         nframes = max(nframes, frames)
         if stacklevel is None and not others:
-            return places.code(sys._getframe(1), nframes)
+            return places.code(sys._getframe(2), nframes)  # without what contains it
         if stacklevel is not None:
             stacklevel += 2  # This function and what contains it are on the stack, too.
         return read(stacklevel, nframes=nframes, **others)
@@ -103,6 +106,18 @@ def send_no_calling_code(client: Client) -> None:
     vars(client).pop("_get_computation_code", None)
 
 
+class _Stack(NamedTuple):
+    """The ``frames`` that led to ``code``, innermost first: functions and bytecode offsets.
+
+    ``to_outermost`` is whether no frame is outside of these, ``most`` how many may be sent.
+    """
+
+    frames: tuple[tuple[CodeType, int], ...]
+    to_outermost: bool
+    most: int
+    code: tuple[SourceCode, ...]
+
+
 class _Places:
     """The code of the places that graphs were sent from. Thread-safe."""
 
@@ -111,7 +126,9 @@ class _Places:
         self._ignored = _Ignored([], [])
         # By the ids of the code objects on the stack. It stores these objects, too, because a freed
         # object's id could be reused.
-        self._known: dict[tuple[int, ...], tuple[tuple[SourceCode, ...], list[CodeType]]] = {}
+        self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], tuple[SourceCode, ...]]] = {}
+        # The newest stacks. To compare a stack is faster than to find the owners of its functions.
+        self._stacks: deque[_Stack] = deque(maxlen=MAX_STACKS)
 
     def code(self, frame: FrameType | None, most: int) -> tuple[SourceCode, ...]:
         """Return the code of at most ``most`` frames, from ``frame`` outwards; the innermost last.
@@ -130,41 +147,32 @@ class _Places:
             or ignored.files != settings["ignore-files"]
         ):
             ignored = self._ignored = _Ignored(settings["ignore-modules"], settings["ignore-files"])
-            self._known = {}
-        known, functions = self._known, ignored.functions
-        stack: list[FrameType] = []
-        of_libraries: list[FrameType] = []
-        place = [most]
-        has_waiting = False
-        while len(stack) < most:
-            if frame is None:
-                if stack or has_waiting:
+            self._places, self._stacks = {}, deque(maxlen=MAX_STACKS)
+        stacks = self._stacks
+        for known in stacks.copy():  # another thread may add to it
+            inner = frame
+            for function, instruction in known.frames:
+                if inner is None or inner.f_code is not function or inner.f_lasti != instruction:
                     break
-                frame, has_waiting = _waiting_for_this_task(), True
-                continue
-            code = frame.f_code
-            function = functions.get(id(code)) or ignored.look(frame)
-            if function[0] is not _IGNORED:
-                if stack or function[0] is _USERS:
-                    stack.append(frame)
-                elif len(of_libraries) < MAX_OF_LIBRARIES:
-                    of_libraries.append(frame)
-                else:
-                    break
-                # The position as a bytecode offset, which is faster than a line number.
-                place += (id(code), frame.f_lasti)
-            frame = frame.f_back
-        stack = stack or of_libraries[:most]
-        key = tuple(place)
-        found = known.get(key)
+                inner = inner.f_back
+            else:
+                if known.most == most and (inner is None or not known.to_outermost):
+                    return known.code
+        walked, chosen, is_of_this_thread = _walk(frame, most, ignored)
+        # The position as a bytecode offset, which is faster than a line number.
+        frames = tuple([(frame.f_code, frame.f_lasti) for frame in walked])
+        place = (most, *[(id(function), instruction) for function, instruction in frames])
+        found = self._places.get(place)
         if found is None:
             if not _has_room():
                 return ()
-            if len(known) >= MAX_PLACES:
-                known.clear()
-            found = self._read(stack), [frame.f_code for frame in stack]
-            known[key] = found
-        return found[0]
+            if len(self._places) >= MAX_PLACES:
+                self._places.clear()
+            found = self._places[place] = frames, self._read(chosen)
+        code = found[1]
+        if is_of_this_thread:
+            stacks.appendleft(_Stack(frames, walked[-1].f_back is None, most, code))
+        return code
 
     def _read(self, stack: list[FrameType]) -> tuple[SourceCode, ...]:
         code: list[SourceCode] = []
@@ -213,6 +221,36 @@ class _Ignored:
             whose = _OF_LIBRARY if is_of_library(code.co_filename) else _USERS
         self.functions[id(code)] = found = whose, code
         return found
+
+
+def _walk(
+    frame: FrameType | None, most: int, ignored: _Ignored
+) -> tuple[list[FrameType], list[FrameType], bool]:
+    """Return the frames from ``frame`` outwards, at most ``most`` of them whose code is sent, and
+    whether all are of this thread.
+    """
+    functions = ignored.functions
+    walked: list[FrameType] = []
+    of_users: list[FrameType] = []
+    of_libraries: list[FrameType] = []
+    has_waiting = False
+    while len(of_users) < most:
+        if frame is None:
+            if of_users or has_waiting:
+                break
+            frame, has_waiting = _waiting_for_this_task(), True
+            continue
+        function = functions.get(id(frame.f_code)) or ignored.look(frame)
+        walked.append(frame)
+        if function[0] is not _IGNORED:
+            if of_users or function[0] is _USERS:
+                of_users.append(frame)
+            elif len(of_libraries) < MAX_OF_LIBRARIES:
+                of_libraries.append(frame)
+            else:
+                break
+        frame = frame.f_back
+    return walked, of_users or of_libraries[:most], not has_waiting
 
 
 def _waiting_for_this_task() -> FrameType | None:

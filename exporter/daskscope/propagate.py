@@ -29,7 +29,9 @@ def send_context_with_graphs(
     priority. It applies until the client closes. If the context cannot be read, the graph is sent
     without it, and that is counted in ``drops``.
     """
-    task_context.send_context_with_graphs(client, trace.get_current_span, drops, of_process)
+    task_context.send_context_with_graphs(
+        client, trace.get_current_span, trace.INVALID_SPAN, drops, of_process
+    )
 
 
 def activate_in_tasks(

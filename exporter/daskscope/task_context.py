@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping
-from functools import lru_cache, partial, wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 from dask.base import annotate, get_annotations
@@ -36,13 +36,14 @@ Headers = dict[str, str]
 def send_context_with_graphs(
     client: Client,
     current_span: Callable[[], Any],
+    no_span: Any,
     drops: MutableMapping[str, int] | None = None,
     of_process: Headers | None = None,
 ) -> None:
     """Send the context of the current span, if there is one, with what ``client`` submits.
 
-    Without a current span, send ``of_process``, annotations with the context of what started this
-    process.
+    ``current_span`` returns ``no_span`` if there is none. Then send ``of_process``, annotations
+    with the context of what started this process.
 
     A ``traceparent`` in the user's own annotations has priority. It applies until the client
     closes. If the context cannot be read, the graph is sent without it, and that is counted in
@@ -54,13 +55,12 @@ def send_context_with_graphs(
     # All ways to submit call this method, in the caller's own thread and context. A weak reference,
     # because Dask closes a client once it is not referenced.
     of_client = weakref.ref(client)
-    headers = Contained(drops).around(
-        partial(_context_of, current_span, of_process or {}), otherwise=None
-    )
+    of_process = of_process or {}
+    headers = Contained(drops).around(_context_of, otherwise=None)
 
     def _graph_to_futures(*args: Any, **kwargs: Any) -> Any:
         submit = before or method_of_class(of_client(), "_graph_to_futures")
-        context = headers()
+        context = headers(current_span, no_span, of_process)
         if not context:
             return submit(*args, **kwargs)
         if args and type(args[0]) is dict:
@@ -82,16 +82,23 @@ def method_of_class(owner: Any, name: str) -> Any:
     Look it up for each call: a program may patch the class at any time, with functions or other
     objects.
     """
-    attribute = next(vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind))
+    attribute = vars(type(owner)).get(name)
+    if attribute is None:
+        attribute = next(vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind))
     bind = getattr(type(attribute), "__get__", None)
     return attribute if bind is None else bind(attribute, owner, type(owner))
 
 
-def _context_of(current_span: Callable[[], Any], of_process: Headers) -> Headers:
+def _context_of(
+    current_span: Callable[[], Any], no_span: Any, of_process: Headers
+) -> Headers | None:
     """Return the annotations that carry the context of the current span, or of the process."""
-    context = current_span().get_span_context()
+    span = current_span()
+    if span is no_span and not of_process:  # most programs, for each graph that they submit
+        return None
+    context = span.get_span_context()
     if ANNOTATION in get_annotations():
-        return {}
+        return None
     if not context.is_valid:
         return of_process
     header = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 1:02x}"
@@ -132,7 +139,7 @@ class TaskContext(WorkerPlugin):
         self._take_off_messages(worker)
         try:
             from opentelemetry.context import attach
-            from opentelemetry.trace import get_current_span, set_span_in_context
+            from opentelemetry.trace import INVALID_SPAN, get_current_span, set_span_in_context
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except Exception as error:  # usually it is not installed
             contain(error)
@@ -174,7 +181,7 @@ class TaskContext(WorkerPlugin):
             client: Client = get_client()(*args, **kwargs)
             if self._active:
                 with contained:
-                    send_context_with_graphs(client, get_current_span)
+                    send_context_with_graphs(client, get_current_span, INVALID_SPAN)
             return client
 
         self._put(worker, "execute", execute_in_context)

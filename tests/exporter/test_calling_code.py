@@ -188,6 +188,7 @@ def test_what_is_remembered_is_bounded(
     client: Client, register: Register, reads: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calling_code, "MAX_PLACES", 2)
+    monkeypatch.setattr(calling_code, "MAX_STACKS", 1)
     register(computation__code__frames=1)
 
     def three_places() -> None:
@@ -198,6 +199,33 @@ def test_what_is_remembered_is_bounded(
     for _ in range(2):
         three_places()
     assert len(reads) == 6
+
+
+def test_a_call_has_the_code_of_its_own_callers_whatever_was_called_before(
+    client: Client, register: Register
+) -> None:
+    register(computation__code__frames=2)
+
+    def asks() -> tuple[str, ...]:
+        return tuple(frame.code for frame in client._get_computation_code(nframes=2))
+
+    def one() -> tuple[str, ...]:
+        return asks()
+
+    def other() -> tuple[str, ...]:
+        return asks()
+
+    def deeper(left: int) -> tuple[str, ...]:
+        return deeper(left - 1) if left else asks()
+
+    asking = inspect.getsource(asks)
+    for function in (one, other, one, one, other):
+        assert function() == (inspect.getsource(function), asking)
+    for depth in (0, 3, 1, 3, 0):
+        assert deeper(depth) == (inspect.getsource(deeper), asking)
+    # A frame more or less is another place, though its innermost frames are the same.
+    (calling, _) = asks()
+    assert "calling, _" in calling
 
 
 def test_a_client_that_registers_again_has_its_source_looked_for_once_too(

@@ -423,6 +423,14 @@ class Observer:
 
     def log_event(self, topic: str, message: Any) -> None:
         """Handle an entry of Dask's event log."""
+        if (
+            type(message) is dict
+            and message.get("action") == "update-graph"
+            and message.get("status") == "OK"
+        ):
+            # Dask logs each graph, also as the scheduler's, and a loop may send thousands.
+            self._events.add(topic, message)
+            return
         worker = self._scheduler.workers.get(topic)
         if worker is not None:
             # It may have been paused, which makes no transition, because it keeps its tasks.
