@@ -420,9 +420,10 @@ class Job(TypedDict):
 
     That is a name that users gave the job, the code of the call, or the shape of the graph.
     ``name`` is "" without such a name; ``given_name`` is the name that a user gave the job in the
-    service, None without one; ``title`` is the job's name on pages. The newest run is
-    ``last_computation`` on ``last_cluster``; it began at ``last_at`` and has ``user`` and
-    ``status``, which are None if it has just been removed. ``runs`` counts up to 10,000.
+    service, None without one; ``title`` is the job's name on pages, and ``call`` the title of its
+    newest run: one name may cover several jobs. That run is ``last_computation`` on
+    ``last_cluster``; it began at ``last_at`` and has ``user`` and ``status``, which are None if it
+    has just been removed. ``runs`` counts up to 10,000.
     ``duration`` and ``task_seconds`` are those of the usual run: the medians of the runs that
     passed since the last ``change``. ``spread`` is how far these runs typically are from the usual
     duration, as a share of it. All three are None if no run has passed. ``cost`` is an estimate for
@@ -435,6 +436,7 @@ class Job(TypedDict):
     name: str
     title: str
     given_name: str | None
+    call: str
     user: str | None
     status: Literal["running", "finished", "erred", "cancelled", "lost"] | None
     first_at: datetime

@@ -287,7 +287,7 @@ def equals_truth(cluster: LocalCluster, client: Client, recorder: Recorder) -> I
         truth.assert_threads(last.worker_seconds, last.at)
         truth.assert_stretches(recorder.computations().values())
         rows = recorder.activities()
-        truth.assert_activities(rows, last.at)
+        truth.assert_activities(rows, last.at, stopped=last.stopped_at is not None)
         truth.assert_status(last, prices.per_hour if prices is not None else None)
 
 

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Event, LocalCluster
+from distributed import Client, Event, LocalCluster, Worker, secede
 from distributed.metrics import context_meter
 
 from daskscope import protocol
 from daskscope.observe.naming import Naming
 from daskscope.observe.workers.metrics import WorkerMetrics
-from tests.exporter.conftest import Register
+from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
 from tests.exporter.truth import Truth
 from tests.patience import PATIENCE, wait_until
@@ -51,6 +51,19 @@ def hold(name: str) -> None:
 def fail(seconds: float) -> None:
     time.sleep(seconds)
     raise ValueError
+
+
+def metered_for(number: int, seconds: float) -> int:
+    with context_meter.meter("my own label"):
+        time.sleep(seconds)
+    return number
+
+
+def secedes(number: int, seconds: float) -> int:
+    time.sleep(seconds)
+    secede()
+    time.sleep(seconds)
+    return number
 
 
 def metered() -> None:
@@ -451,4 +464,93 @@ def test_rows_add_up_after_a_restart_and_a_lost_worker(
     assert total(rows) == pytest.approx(had, rel=0.1)
     assert rows["sleep"]["thread-noncpu"] > 0.7
     # Nobody will ever tell what it did; idle it was not.
-    assert rows[""]["unattributed"] > 0
+    assert rows["hold"]["lost"] > 0
+
+
+def report_no_more(dask_worker: Worker) -> None:
+    dask_worker.periodic_callbacks["heartbeat"].stop()
+
+
+@pytest.mark.own_cluster
+def test_what_ended_after_the_last_heartbeats_has_its_time_once_the_cluster_has_stopped(
+    cluster: LocalCluster,
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    counts_equal_truth: Truth,
+) -> None:
+    register()
+    client.gather(client.map(sleep, range(4), seconds=0.2))
+    wait_for_rows(
+        recorder,
+        lambda rows: rows.get("sleep", {}).get("thread-noncpu", 0) > 0.79,
+        "what was reported",
+    )
+    client.run(report_no_more)
+    client.gather(client.map(sleep, range(4, 10), seconds=0.3))
+    client.gather([*client.map(metered_for, range(2), seconds=0.3)])
+    for failed in client.map(fail, [0.2, 0.21]):
+        assert failed.exception() is not None
+    cluster.close()
+    stop = recorder.wait_for(
+        lambda: next((beat for beat in recorder.beats if beat.phase == "stop"), None), "the stop"
+    )
+    rows = rows_at(recorder, stop.seq)
+    computed: Counter[str] = Counter()
+    for run in counts_equal_truth.runs:
+        computed[run.prefix] += run.seconds["compute"]  # type: ignore[assignment]
+    for prefix in ("sleep", "metered_for", "fail"):
+        row = rows[prefix]
+        reported = total({"": row}) - row.get("executor", 0.0) - row.get("other", 0.0)
+        assert reported == pytest.approx(computed[prefix], abs=0.02)
+    assert rows["sleep"]["unsplit"] > 1.75
+    assert rows["metered_for"].keys() == rows["fail"].keys() == {"unsplit"}
+    # Not more than the threads had.
+    had = sum(stop.status.worker_seconds.values())
+    assert total(rows) == pytest.approx(had, rel=0.02)
+
+
+@pytest.mark.own_cluster
+def test_what_was_reported_in_time_is_not_told_again_at_the_end(
+    client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    client.gather(client.map(sleep, range(8), seconds=0.1))
+    client.gather(client.map(metered_for, range(4), seconds=0.1))
+    client.gather(client.map(secedes, range(2), seconds=0.2))
+    wait_for_rows(
+        recorder,
+        lambda rows: (
+            rows.get("secedes", {}).get("thread-noncpu", 0) > 0.3
+            and rows["secedes"].get("running", 0.0) == 0.0
+        ),
+        "the end of the last ones",
+    )
+    close_plugin(client)
+    rows = recorder.activities()
+    told_again = {name: row["unsplit"] for name, row in rows.items() if "unsplit" in row}
+    assert sum(told_again.values()) == pytest.approx(0, abs=0.02), rows
+
+
+@pytest.mark.own_cluster
+def test_what_was_cancelled_and_still_ran_when_its_worker_left_has_its_time(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    held = client.submit(hold, "until the end")
+    wait_for_rows(
+        recorder, lambda rows: rows.get("hold", {}).get("running", 0) > 1, "a task that runs"
+    )
+    held.cancel()
+    # The scheduler has heard of it; and, the second time, no heartbeat names it any more.
+    client.submit(sleep, -3, seconds=0, pure=False).result()
+    client.submit(sleep, -4, seconds=1.2, pure=False).result()
+    cluster.close()
+    stop = recorder.wait_for(
+        lambda: next((beat for beat in recorder.beats if beat.phase == "stop"), None), "the stop"
+    )
+    rows = rows_at(recorder, stop.seq)
+    # Until it was cancelled: from then on its thread counts as idle, unless its end is reported.
+    assert 1 < rows["hold"]["cancelled"] < 3
+    assert rows["hold"]["running"] == 0
+    assert total(rows) == pytest.approx(sum(stop.status.worker_seconds.values()), rel=0.02)

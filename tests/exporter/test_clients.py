@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 
-from distributed import Client, wait
+import pytest
+from distributed import Client, LocalCluster, wait
 
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
@@ -42,3 +43,16 @@ def test_who_holds_how_much_is_told_and_is_still_known_once_it_has_stopped(
     assert stopped.stopped_at is not None
     assert stopped.last_held_by["results"] == 2
     assert stopped.connected == status.connected
+
+
+@pytest.mark.own_cluster
+def test_who_was_connected_is_known_of_a_cluster_that_closes_before_its_second_beat(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register(interval="1h")
+    client.submit(make_bytes, 1).result()
+    cluster.close()
+    stop = recorder.wait_for(
+        lambda: next((beat for beat in recorder.beats if beat.phase == "stop"), None), "the stop"
+    )
+    assert {one.user for one in stop.status.connected} == {getpass.getuser()}

@@ -593,6 +593,7 @@ def _losses(scheduler: Any, drops: Counter[str], lost: list[Any] | None = None) 
         scheduler,
         Naming(Counter()).prefix,
         drops,
+        left=lambda worker, keys: None,
         lost=count,
         peak=lambda address, memory: None,
         had=lambda memory: None,

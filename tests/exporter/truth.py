@@ -526,12 +526,14 @@ class Truth(SchedulerPlugin):
             may_differ = off(spent) + unseen
             assert abs(told - seconds) <= may_differ, (state, dict(worker_seconds), true)
 
-    def assert_activities(self, rows: Mapping[str, Mapping[str, float]], until: float) -> None:
+    def assert_activities(
+        self, rows: Mapping[str, Mapping[str, float]], until: float, *, stopped: bool
+    ) -> None:
         """Compare the threads' time by prefix and activity, as of :meth:`assert_threads`.
 
         It adds up to all their time. No prefix has more of it than its runs lasted, from when a
-        worker was given each, nor less than they computed by its worker's last beat. Between that
-        and the end of the time a worker reports nothing.
+        worker was given each, nor less than they computed: by its worker's last beat, as long as
+        the other plugin has not ``stopped``.
         """
         spent = self.spent(self.began_at, until)
         may_differ = off(spent) + self._seen_late * self.peak_threads
@@ -546,7 +548,7 @@ class Truth(SchedulerPlugin):
             most[run.prefix] += (run.ended_at or until) - run.given_at  # type: ignore[assignment]
             # The last beat was made after the one before it had come.
             made_after, _ = self._heard.get(run.worker, (0.0, 0.0))
-            if run.ended_at and run.ended_at < made_after:
+            if run.ended_at and (stopped or run.ended_at < made_after):
                 least[run.prefix] += run.seconds.get("compute", 0.0)  # type: ignore[assignment]
         for prefix in (rows.keys() & most.keys()) - self._unsure:
             # One that was cancelled may go on in its thread, and is no run then.

@@ -630,7 +630,7 @@ def test_queued_tasks_without_a_worker_wait_for_one() -> None:
     said = "10 tasks wait for a worker that can run them: there is no worker."
     held = {"queued": 10}
     assert sentence(evidence(run=NOBODY, cluster={"workers": 0})) == said
-    of_cluster_now = of_cluster({"workers": 0, "held_by": held}, waited=run_of(**NOBODY))
+    of_cluster_now = of_cluster({"workers": 0, "held_by": held}, waited=[run_of(**NOBODY)])
     assert sentence(of_cluster_now) == said
     # Behind others that run; or workers are starting, or had no time to.
     assert first(evidence(run=NOBODY)) != "unrunnable"
@@ -640,7 +640,7 @@ def test_queued_tasks_without_a_worker_wait_for_one() -> None:
     # A long computation, or an old cluster, may have lost its workers only now.
     soon = NOBODY | {"unrunnable_seconds": 5.0}
     assert first(evidence(run=soon, cluster={"workers": 0})) != "unrunnable"
-    young = of_cluster({"workers": 0, "held_by": held, "duration": 9e4}, waited=run_of(**soon))
+    young = of_cluster({"workers": 0, "held_by": held, "duration": 9e4}, waited=[run_of(**soon)])
     assert first(young) is None
 
 
@@ -847,12 +847,20 @@ def test_tasks_that_waited_are_named_though_others_were_done(status: str) -> Non
 
 def test_a_cluster_that_is_gone_says_what_no_worker_could_run() -> None:
     gone = {"status": "stopped", "duration": 900.0, "workers": 0, "last_held_by": {"clients": 1}}
-    assert sentence(of_cluster(gone, waited=run_of(**THREE_WAITED))) == (
+    assert sentence(of_cluster(gone, waited=[run_of(**THREE_WAITED)])) == (
         "3 tasks waited for a worker that can run them: none of 2 workers was or had what they "
         "asked for (GPU=1)."
     )
+    one_more = THREE_WAITED | {"id": "other", "asks": {"FPGA=1": 1}, "completed": 99, "done": 99}
+    of_both = [run_of(**THREE_WAITED), run_of(**one_more | {"unrunnable_seconds": 400.0})]
+    assert sentence(of_cluster(gone, waited=of_both)) == (
+        "4 tasks waited for a worker that can run them: none of 2 workers was or had what they "
+        "asked for (GPU=1, or FPGA=1)."
+    )
     # That it was idle is no effect of that: while tasks wait, a cluster is not idle.
-    idle = of_cluster(gone, waited=run_of(**THREE_WAITED), meanwhile=Meanwhile(idle_longest=800.0))
+    idle = of_cluster(
+        gone, waited=[run_of(**THREE_WAITED)], meanwhile=Meanwhile(idle_longest=800.0)
+    )
     assert [one.rule for one in judge(idle).shown] == ["unrunnable", "idle-cluster"]
     assert first(of_cluster(gone)) is None
 

@@ -32,6 +32,18 @@ CASES = {
         'q = sql("""select 1""", con)',
     ),
     "cut before it ends": ("futures = client.map(\n    load,", 0, "futures = client.map("),
+    "one of several on its line": (
+        "import dask; x = make([1, 2]); y = dask.compute(x, z=f(1)); print(y)",
+        0,
+        "y = dask.compute(x, z=f(1))",
+    ),
+    "several of a line that may compute": (
+        "a = x.compute(); b = y.compute()",
+        0,
+        "a = x.compute(); b = y.compute()",
+    ),
+    "several of a line that do not say that they compute": ("a = f(); g(a)", 0, "a = f(); g(a)"),
+    "a semicolon in a text": ("x.compute(name=';')", 0, "x.compute(name=';')"),
     "no Python": ("%%time (\nx.compute()", 0, "%%time ("),
 }
 

@@ -46,7 +46,7 @@ def assert_service_equals(
         until = datetime.fromisoformat(found["status_at"]).timestamp()
         truth.assert_threads(found["worker_seconds"], until)
         activities = {one["prefix"]: one["seconds"] for one in found["activities"]}
-        truth.assert_activities(activities, until)
+        truth.assert_activities(activities, until, stopped=found["stopped_at"] is not None)
         prices = found["prices"] and found["prices"]["per_hour"]
         truth.assert_status({**found, "at": until}, prices)
     return computations

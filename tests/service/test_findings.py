@@ -528,6 +528,13 @@ def test_a_page_adds_up_what_causes_cost_and_lists_them(reader: Reader, listed: 
     assert f"Tiny tasks : {RULES_BY_NAME['tiny-tasks'].meaning}" in overview
     found = overview.partition(f"{duration(lost['tiny-tasks'])} of threads lost, ")[2]
     assert re.match(r"[\d.]+ USD \(estimate at list prices\), found 1 ×", found)
+    # The cluster and its computation have it, and it is one accident.
+    assert [one["rule"] for one in listed].count("out-of-memory") == 2
+    died = overview.partition(f"Out of memory : {RULES_BY_NAME['out-of-memory'].meaning}")[2]
+    assert died.lstrip().startswith("found 1 ×")
+    assert re.search(
+        r">out-of-memory.*?>1 ×<", table.replace("out of memory", "out-of-memory"), re.S
+    )
     most = max(lost, key=lost.__getitem__)
     of_people = reader.page("/people").partition("What would save most")[2]
     named = f"{most.replace('-', ' ').capitalize()} {duration(lost[most])} of threads lost, "

@@ -162,6 +162,7 @@ class Observer:
             scheduler,
             self._prefix_of,
             self._drops,
+            left=self._workers.unfinished.left,
             lost=self._lost_with_worker,
             peak=lambda address, used: self._cluster.worker_had(address, used),
             had=lambda memory: self._cluster.process_had(memory),
@@ -345,6 +346,8 @@ class Observer:
             self._computations.failed_for_now(task, run.details)
         else:
             self._workers.vanished(task)
+            workers = dict.values(self._scheduler.workers)
+            guarded(self._drops, None, self._workers.unfinished.cancelled, task, workers)
 
     def _erred(self, task: TaskState, start: str, details: dict[str, Any]) -> str:
         """Note a failure, if there was one. Return the task's state before."""

@@ -169,7 +169,8 @@ class SnapshotMaker:
         workers = yield from counters.workers.totals(dasks)
         now, ends_at = time(), monotonic()
         yield
-        times = counters.activities.times(workers, measured)
+        computed = compute_seconds if phase == "stop" else None
+        times = counters.activities.times(workers, measured, computed)
         prefixes = counters.prefixes.rows()
         yield
         state: Observed = Snapshot(

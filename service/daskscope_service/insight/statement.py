@@ -13,6 +13,9 @@ from typing import Any
 #: of 20,000 characters.
 _MOST_TEXT, _AROUND = 2_000, (20, 6)
 
+#: What a statement calls that sends a graph, if it is one of several on a line.
+_SENDS = re.compile(r"(?:\b|\.)(?:compute|persist|submit|map|fit|to_parquet|to_csv|to_zarr)\(")
+
 _OPENS, _CLOSES = "([{", ")]}"
 _NO_SPACE_AFTER = tuple(_OPENS)
 _NO_SPACE_BEFORE = (*_CLOSES, ".", ",")
@@ -21,9 +24,15 @@ _NO_SPACE_BEFORE = (*_CLOSES, ".", ",")
 def statement_at(lines: list[str], place: int) -> str:
     """Return the statement that contains ``lines[place]``, or only that line if none is found.
 
-    For a compound statement, such as a loop, return its first line. ``lines`` are a part of a file
-    and may begin or end within a statement.
+    For a compound statement, such as a loop, return its first line. Of several on one line, return
+    the one that computes, if it is clear which does. ``lines`` are a part of a file and may begin
+    or end within a statement.
     """
+    return _that_computes(_whole_line(lines, place))
+
+
+def _whole_line(lines: list[str], place: int) -> str:
+    """Return the statements that ``lines[place]`` is a part of, on one line."""
     line = lines[place].strip()
     if _stands_alone(lines, place):
         return line
@@ -80,6 +89,26 @@ def _rows(text: str, row: int) -> tuple[int, int] | None:
     except (tokenize.TokenError, SyntaxError):
         pass  # the text ends within a statement, or is not Python
     return None
+
+
+def _that_computes(line: str) -> str:
+    """Return the one of the statements of ``line`` that sends a graph; all if that is not clear."""
+    if ";" not in line or len(line) > _MOST_TEXT:
+        return line
+    ends: list[int] = []
+    depth = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(line).readline):
+            if token.type == tokenize.OP:
+                depth += (token.string in _OPENS) - (token.string in _CLOSES)
+                if token.string == ";" and not depth and token.start[0] == 1:
+                    ends.append(token.start[1])
+    except (tokenize.TokenError, SyntaxError):
+        return line
+    begins = [0, *(end + 1 for end in ends)]
+    parts = [line[begin:end].strip() for begin, end in zip(begins, [*ends, len(line)], strict=True)]
+    computes = [part for part in parts if _SENDS.search(part)]
+    return computes[0] if len(computes) == 1 else line
 
 
 def _joined(rows: list[str]) -> str:

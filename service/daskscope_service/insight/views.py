@@ -130,8 +130,9 @@ class JobRun(Row, frozen=True):
 class JobView(Row, frozen=True):
     """A job as it was last summarised, with the title, the user and the status of its newest run.
 
-    ``given_name`` is the name that a user gave it in the service, None without one.
-    ``user`` and ``status`` are None if that run was removed a moment ago.
+    ``given_name`` is the name that a user gave it in the service, None without one. ``call`` is
+    that run's title, which tells jobs of one name apart. ``user`` and ``status`` are None if that
+    run was removed a moment ago.
     """
 
     id: str
@@ -152,6 +153,7 @@ class JobView(Row, frozen=True):
     saves_most: Item | None
     title: str
     given_name: str | None
+    call: str
     user: str | None
     status: str | None
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
-from sqlalchemy import Column, ColumnElement, Select, and_, func
+from sqlalchemy import Column, ColumnElement, Select, and_, func, tuple_
 
 from daskscope_service.db.row_values import Row
 from daskscope_service.db.schema import FINDING_COSTS, cluster, computation, finding
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.findings.rules import OF_BOTH
 from daskscope_service.queries.among import among
 from daskscope_service.queries.mutes import not_muted
 
@@ -89,20 +90,23 @@ def is_cause_of_cluster(scope: Scope, rule: str) -> ColumnElement[bool]:
 def causes_by_cost(scope: Scope, since: float, until: float | None = None) -> list[CostOfCause]:
     """Return what causes cost by rule, for work that began since ``since``; the costliest first.
 
-    Notices, muted findings, and findings that another one explains are left out.
+    Notices, muted findings, and findings that another one explains are left out. So are those of a
+    cluster that a computation on it has, too: they are about the same.
     """
-    query = _costs(scope, since, finding.c.rule)
+    queries = [_costs(scope, since, finding.c.rule), _costs_twice(scope, since, finding.c.rule)]
     if until is not None:
-        query = query.where(finding.c.at < until)
-    return [cause for _, cause in _by_cost(scope, query)]
+        queries = [query.where(finding.c.at < until) for query in queries]
+    return [cause for _, cause in _by_cost(scope, *queries)]
 
 
 def costliest_cause_of_users(scope: Scope, since: float) -> dict[str, CostOfCause]:
     """Return for each user the cause that cost the most threads' time since ``since``."""
-    query = _costs(scope, since, finding.c.user, finding.c.rule)
+    keys = (finding.c.user, finding.c.rule)
+    query = _costs(scope, since, *keys)
     query = query.order_by(func.coalesce(func.sum(finding.c.seconds), 0.0).desc())
+    query, twice = query.limit(_MOST_OF_USERS), _costs_twice(scope, since, *keys)
     by_user: dict[str, CostOfCause] = {}
-    for user, cause in _by_cost(scope, query.limit(_MOST_OF_USERS)):
+    for user, cause in _by_cost(scope, query, twice):
         by_user.setdefault(user, cause)
     return by_user
 
@@ -138,16 +142,44 @@ def _costs(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:
     return query.group_by(*keys, *prices)
 
 
-def _by_cost(scope: Scope, query: Select[Any]) -> list[tuple[str, CostOfCause]]:
+def _costs_twice(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:
+    """Return the part of :func:`_costs` of a cluster's findings that its computations have, too."""
+    theirs = scope.select(finding, finding.c.cluster, finding.c.rule).where(
+        *(finding.c.at >= since, FINDING_COSTS, finding.c.rule.in_(OF_BOTH)),
+        finding.c.computation != "",
+    )
+    return _costs(scope, since, *keys).where(
+        finding.c.rule.in_(OF_BOTH),
+        finding.c.computation == "",
+        tuple_(finding.c.cluster, finding.c.rule).in_(theirs),
+    )
+
+
+def _by_cost(
+    scope: Scope, query: Select[Any], twice: Select[Any] | None = None
+) -> list[tuple[str, CostOfCause]]:
     """Return users and causes of the rows of ``query``, with amounts of all currencies joined.
 
-    The user is "" if the query does not select users.
+    The user is "" if the query does not select users. The amounts of ``twice`` are taken off.
     """
+    left_out = (
+        {}
+        if twice is None
+        else {_key(row): row for row in scope.connection.execute(twice).mappings()}
+    )
     rows: dict[tuple[str, str], list[Any]] = {}
-    for row in scope.connection.execute(query).mappings():
-        rows.setdefault((row.get("user", ""), row["rule"]), []).append(row)
+    for whole in scope.connection.execute(query).mappings():
+        row = dict(whole)
+        if (part := left_out.get(_key(row))) is not None:
+            row |= {name: row[name] - part[name] for name in ("findings", "seconds", "cost")}
+        if row["findings"]:
+            rows.setdefault((row.get("user", ""), row["rule"]), []).append(row)
     causes = [(user, _joined(rule, some)) for (user, rule), some in rows.items()]
     return sorted(causes, key=lambda one: (-one[1].seconds, -one[1].findings, one[1].rule))
+
+
+def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in ("user", "rule", "currency", "price_source"))
 
 
 def _joined(rule: str, rows: Sequence[Any]) -> CostOfCause:

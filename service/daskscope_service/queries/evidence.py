@@ -44,6 +44,8 @@ from daskscope_service.telemetry.store import SeriesStore
 
 #: The most worker losses of a subject, and the most profiles, that are read.
 _MOST_LOSSES, _MOST_PROFILES = 200, 9
+#: The most unfinished computations of a cluster that are read because their tasks waited.
+_MOST_WAITED = 20
 #: The most other computations that are checked for whether they ran at the same time.
 _MOST_OTHERS = 200
 #: A computation ran alone if others ran for at most this share of its time.
@@ -191,25 +193,25 @@ def _columns(table: Table, kind: type) -> list[Column[Any]]:
     return [table.c[field.name] for field in fields(kind)]
 
 
-def _waited(scope: Scope, cluster: Item) -> Run | None:
-    """Return the unfinished computation of a cluster whose tasks waited for longest, if any did.
+def _waited(scope: Scope, cluster: Item) -> list[Run]:
+    """Return the unfinished computations of a cluster whose tasks waited, the longest first.
 
-    They waited because no worker could run them. While the cluster is up, it is a computation that
-    runs, and may have waited for 0 seconds so far.
+    They waited because no worker could run them. While the cluster is up, these are computations
+    that run, and may have waited for 0 seconds so far. At most :data:`_MOST_WAITED` are read.
     """
     table = schema.computation
     query = scope.select(table).where(table.c.cluster == cluster["id"])
     if cluster_verdict(cluster, scope.now, scope.silent_after).status == "running":
         held = cluster["held_by"] or {}
         if not waiting_for_worker(held, cluster["workers"], unrunnable="unrunnable"):
-            return None
+            return []
         query = query.where(table.c.status == "running", table.c.unrunnable_seconds.is_not(None))
     else:
         query = query.where(
             table.c.status.in_(("running", "cancelled")), table.c.unrunnable_seconds > 0
         )
-    rows = scope.items(query.order_by(table.c.unrunnable_seconds.desc()).limit(1))
-    return _run(scope, rows[0], cluster) if rows else None
+    query = query.order_by(table.c.unrunnable_seconds.desc(), table.c.id)
+    return [_run(scope, row, cluster) for row in scope.items(query.limit(_MOST_WAITED))]
 
 
 def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:

@@ -176,9 +176,10 @@ def _view(row: Item, newest: Heading | None, given: str | None) -> JobView:
         change = shown | {"at": row["change_at"]}
     # None if the run was removed and the job has not yet been summarised again.
     user, status = (None, None) if newest is None else (newest.user, newest.status)
-    title = given or row["name"] or ("" if newest is None else newest.title)
-    made = {"title": title, "given_name": given, "user": user, "status": status, "change": change}
-    return JobView.of(row | made)
+    call = "" if newest is None else newest.title
+    title = given or row["name"] or call
+    made = {"title": title, "given_name": given, "call": call, "change": change}
+    return JobView.of(row | made | {"user": user, "status": status})
 
 
 def _of_both_sides(

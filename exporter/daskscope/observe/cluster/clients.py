@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ from distributed.scheduler import Scheduler
 
 from daskscope import protocol
 from daskscope.containment import guarded
+from daskscope.observe.cluster.environment import UNKNOWN_USER
 
 #: Clients that are looked at, and clients that are sent: those that hold the most results.
 MAX_LOOKED_AT, MAX_SENT = 1_000, 20
@@ -30,6 +32,8 @@ class Clients:
         self._user_of = user_of
         self._drops = drops
         self._since: dict[str, float] = {}
+        # By name, the rows that were returned last.
+        self._rows: dict[str, protocol.ConnectedClient] = {}
 
     def rows(self) -> tuple[protocol.ConnectedClient, ...]:
         """Return rows of the connected clients; those that hold the most results come first."""
@@ -42,7 +46,7 @@ class Clients:
         self._since = {name: known.get(name, now) for name, _ in there}
         there.sort(key=lambda item: -len(item[1].wants_what))
         room = MAX_RESULTS
-        rows = []
+        rows = {}
         for name, client in there[:MAX_SENT]:
             count, nbytes = len(client.wants_what), None
             if count <= room:
@@ -51,8 +55,21 @@ class Clients:
                 nbytes = sum(max(task.nbytes, 0) for task in client.wants_what)
             row = guarded(self._drops, None, self._row, name, count, nbytes)
             if row is not None:
-                rows.append(row)
-        return tuple(rows)
+                rows[name] = row
+        self._rows = rows
+        return tuple(rows.values())
+
+    def last_rows(self) -> tuple[protocol.ConnectedClient, ...]:
+        """Return the rows of the last call of :meth:`rows`, with the users that are known by now.
+
+        A client may register after it was looked at.
+        """
+        return tuple(
+            replace(row, user=self._user_of(name)[: protocol.MAX_NAME])
+            if row.user == UNKNOWN_USER
+            else row
+            for name, row in self._rows.items()
+        )
 
     def _row(self, name: str, count: int, nbytes: int | None) -> protocol.ConnectedClient:
         return protocol.ConnectedClient(

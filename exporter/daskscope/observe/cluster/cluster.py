@@ -79,11 +79,8 @@ class Cluster:
         self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)
         self._clients = Clients(scheduler, user_of, drops)
-        # At the last status before the stop: its time, what held the cluster, and the connected
-        # clients.
-        self._last_held: tuple[float, dict[str, int], tuple[protocol.ConnectedClient, ...]] = (
-            0.0, {}, ()
-        )  # fmt: skip
+        # At the last status before the stop: its time, and what held the cluster.
+        self._last_held: tuple[float, dict[str, int]] = (0.0, {})
         self._at_work = at_work
         self._called = name_and_kind_here()
         self._peaks = (0, 0)
@@ -191,12 +188,15 @@ class Cluster:
         cost, priced = self._cost, self._settings.prices is not None
         cost.look(workers.capacity, worker_seconds["idle"], cluster_idle=idle is not None)
         held_by = self.idle.held_by(tasks, clients)
-        connected = guarded(self._drops, (), self._clients.rows)
         last_held_by: dict[str, int] = {}
+        if stopped_at is not None and now - self._last_held[0] < LEAVING:
+            # Clients leave before the scheduler does, too.
+            _, last_held_by = self._last_held
+            connected = guarded(self._drops, (), self._clients.last_rows)
+        else:
+            connected = guarded(self._drops, (), self._clients.rows)
         if stopped_at is None:
-            self._last_held = now, held_by, connected
-        elif now - self._last_held[0] < LEAVING:
-            _, last_held_by, connected = self._last_held
+            self._last_held = now, held_by
         return protocol.Status(
             at=now,
             workers=last[1],

@@ -11,6 +11,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+from dask.typing import Key
 from distributed.metrics import time
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
@@ -97,7 +98,8 @@ class _Unclear:
 class Losses:
     """Tracks the connected workers, and records those that leave.
 
-    ``prefix_of`` returns a task's name. ``lost`` is called with the tasks that a lost
+    ``prefix_of`` returns a task's name. ``left`` is called with each worker that leaves, and the
+    keys of the tasks that it had. ``lost`` is called with the tasks that a lost
     worker was running, and returns their number by computation. ``peak`` is called with the address
     and the memory in bytes of a worker whose nanny ended it for its memory use, ``had`` with the
     peak memory in bytes of each worker that leaves.
@@ -109,12 +111,14 @@ class Losses:
         prefix_of: Callable[[TaskState], str],
         drops: Counter[str],
         *,
+        left: Callable[[WorkerState, Collection[Key]], None],
         lost: Callable[[Collection[TaskState]], dict[str, int]],
         peak: Callable[[str, int], None],
         had: Callable[[int], None],
     ) -> None:
         self._scheduler = scheduler
         self._prefix_of = prefix_of
+        self._left = left
         self._lost_tasks = lost
         self._peak = peak
         self._had = had
@@ -240,6 +244,7 @@ class Losses:
         else:
             reason = spoken(stimulus)
         keys = message.get("processing-tasks") or ()
+        guarded(self._drops, None, self._left, worker, keys)
         expected = reason in _EXPECTED
         if reason in _UNLESS_AT_WORK and keys and not message.get("expected"):
             # Its lifetime ended while it had tasks. Dask counts that as a failure of the tasks, and

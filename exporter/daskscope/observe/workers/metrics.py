@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import compress, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskscope.names import OTHER
 from daskscope.observe.naming import Naming
@@ -57,12 +57,28 @@ _ACTIVITIES = {
     "p2p-disk-read": "disk-read",
 }
 
-# The target of a key's value: a prefix and an activity, or one of these and "".
-_GATHERED = ("gathered", "")
-_SPILLED = ("spilled", "")
-_UNSPILLED = ("unspilled", "")
-_SERVED = ("served", "")
-_SERVED_FROM_DISK = ("served from disk", "")
+# Labels of what happens between a task's start and its stop, as do those that users add. Dask calls
+# what is left of its whole time "other".
+_COMPUTING = frozenset({"thread-cpu", "thread-noncpu", "failed"})
+_LEFT = "other"
+
+
+class _Target(NamedTuple):
+    """The target of a key's value: a prefix and an activity, or one of those below.
+
+    ``computing`` is whether it is of the time between a task's start and its stop.
+    """
+
+    name: str
+    activity: str = ""
+    computing: bool = False
+
+
+_GATHERED = _Target("gathered")
+_SPILLED = _Target("spilled")
+_UNSPILLED = _Target("unspilled")
+_SERVED = _Target("served")
+_SERVED_FROM_DISK = _Target("served from disk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +86,13 @@ class Measured:
     """The workers' measurements since the plugin started.
 
     ``seconds`` are thread-seconds of tasks that have ended, by prefix and activity; ``gathered``
-    are seconds of fetching, not of threads. The rest is in bytes: spilled to disk, read back, and
-    served to workers and clients; None if no worker measures it.
+    are seconds of fetching, not of threads. ``computing`` is the part of ``seconds``, by prefix,
+    between the tasks' start and stop as Dask's transitions have them. The rest is in bytes: spilled
+    to disk, read back, and served to workers and clients; None if no worker measures it.
     """
 
     seconds: dict[str, dict[str, float]]
+    computing: dict[str, float]
     gathered: float
     spilled: float | None
     unspilled: float | None
@@ -97,7 +115,7 @@ class WorkerMetrics:
         self._slot_of: list[int] = []
         self._base: list[float] = []
         self._latest: list[float] = []
-        self._slots: dict[tuple[str, str], int] = {}
+        self._slots: dict[_Target, int] = {}
         # For each slot: what keys had added that have moved to another slot since.
         self._moved: list[float] = []
         # For each slot: its total at the last look, and the part that is not sent.
@@ -105,8 +123,8 @@ class WorkerMetrics:
         self._untold: list[float] = []
         # By prefix: seconds from before the plugin started, to subtract from those reported next.
         self._too_many: dict[str, float] = {}
-        # By Dask's prefix, the keys that are read: index among the keys read, and activity.
-        self._keys_of: dict[str, list[tuple[int, str]]] = {}
+        # By Dask's prefix, the keys that are read: index among the keys read, and target.
+        self._keys_of: dict[str, list[tuple[int, _Target]]] = {}
         self._beyond = 0
 
     def read(self, took_before: Mapping[str, float]) -> Measured:
@@ -128,18 +146,27 @@ class WorkerMetrics:
         self._leave_out(totals)
         self._last = totals
         seconds: dict[str, dict[str, float]] = {}
-        others: dict[tuple[str, str], float] = {}
-        for (prefix, activity), slot in self._slots.items():
+        computing: dict[str, float] = {}
+        others: dict[_Target, float] = {}
+        for target, slot in self._slots.items():
             total = totals[slot] - self._untold[slot]
             # A user's own code may have reported any number, which must not spoil the sums.
             if not (total > 0 and math.isfinite(total)):
                 total = 0.0
-            if activity:
-                seconds.setdefault(prefix, {})[activity] = total
-            else:
-                others[prefix, ""] = total
+            prefix, activity, of_compute = target
+            if not activity:
+                others[target] = total
+                continue
+            row = seconds.setdefault(prefix, {})
+            row[activity] = row.get(activity, 0.0) + total
+            if of_compute:
+                computing[prefix] = computing.get(prefix, 0.0) + total
+        for prefix, row in seconds.items():
+            # In a process of its own, nothing of a task is measured but its executor's time.
+            computing[prefix] = max(computing.get(prefix, 0.0), row.get("executor", 0.0))
         return Measured(
             seconds=seconds,
+            computing=computing,
             gathered=others.get(_GATHERED, 0.0),
             spilled=others.get(_SPILLED),
             unspilled=_sum(others.get(_UNSPILLED), others.get(_SERVED_FROM_DISK)),
@@ -163,8 +190,8 @@ class WorkerMetrics:
         # What was sent stays in the old slot, because totals must never decrease. What has come
         # since is of the new one.
         for prefix in self._naming.renamed():
-            for place, activity in self._keys_of.get(prefix, ()):
-                slot = self._slot((self._naming.known(prefix), activity))
+            for place, target in self._keys_of.get(prefix, ()):
+                slot = self._slot(target._replace(name=self._naming.known(prefix)))
                 if slot != self._slot_of[place] and place < len(self._latest):
                     self._moved[self._slot_of[place]] += self._latest[place] - self._base[place]
                     self._base[place] = self._latest[place]
@@ -176,7 +203,7 @@ class WorkerMetrics:
         for prefix, seconds in tuple(self._too_many.items()):
             gained = {
                 slot: max(totals[slot] - self._last[slot], 0.0)
-                for (name, activity), slot in self._slots.items()
+                for (name, activity, _), slot in self._slots.items()
                 if name == prefix and activity
             }
             gain = sum(gained.values())
@@ -188,7 +215,7 @@ class WorkerMetrics:
             elif gain:
                 del self._too_many[prefix]
 
-    def _slot(self, target: tuple[str, str]) -> int:
+    def _slot(self, target: _Target) -> int:
         slot = self._slots.setdefault(target, len(self._slots))
         if slot == len(self._moved):
             self._moved.append(0.0)
@@ -196,22 +223,28 @@ class WorkerMetrics:
             self._untold.append(0.0)
         return slot
 
-    def _target(self, key: Hashable) -> tuple[str, str] | None:
+    def _target(self, key: Hashable) -> _Target | None:
         if not isinstance(key, tuple) or len(key) < 3:
             return None
         context, label, unit = key[0], key[-2], key[-1]
         if unit != "seconds":
             return _bytes_of(key)
         if context == "execute" and len(key) == 4:
-            activity = _ACTIVITIES.get(label, OTHER) if isinstance(label, str) else OTHER
-            prefix = str(key[1])
-            keys = self._keys_of.setdefault(prefix[:MAX_NAME], [])
-            keys.append((len(self._slot_of), activity))
-            return self._naming.known(prefix), activity
+            prefix, known = str(key[1]), isinstance(label, str) and label in _ACTIVITIES
+            activity = _ACTIVITIES[label] if known else OTHER
+            computing = label != _LEFT and (not known or _is_of_compute(label, activity))
+            target = _Target(self._naming.known(prefix), activity, computing)
+            self._keys_of.setdefault(prefix[:MAX_NAME], []).append((len(self._slot_of), target))
+            return target
         return _GATHERED if context == "gather-dep" else None
 
 
-def _bytes_of(key: Hashable) -> tuple[str, str] | None:
+def _is_of_compute(label: str, activity: str) -> bool:
+    # Shuffles read their data while their task computes.
+    return activity in _COMPUTING or label.startswith("p2p-")
+
+
+def _bytes_of(key: Hashable) -> _Target | None:
     """Return the target of a key that counts bytes; None if it is not read."""
     if not isinstance(key, tuple) or len(key) < 3:
         return None
@@ -231,7 +264,7 @@ class BytesMoved:
     def __init__(self, metrics: Mapping[Any, float]) -> None:
         self._metrics = metrics
         self._met = 0
-        self._keys: dict[tuple[str, str], list[Hashable]] = {
+        self._keys: dict[_Target, list[Hashable]] = {
             _SPILLED: [], _UNSPILLED: [], _SERVED: [], _SERVED_FROM_DISK: [],
         }  # fmt: skip
         self._read = 0

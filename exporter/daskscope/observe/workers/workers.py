@@ -14,13 +14,16 @@ from distributed.scheduler import TaskPrefix, TaskState, WorkerState
 from daskscope import protocol
 from daskscope.observe.workers.cpu import peak_memory_of
 from daskscope.observe.workers.gpus import total_of
+from daskscope.observe.workers.unfinished import MAX_PREFIXES, Unfinished
 
 #: Workers per step.
 WORKERS_AT_ONCE = 500
 #: Seceded tasks whose time is counted separately; the time of further ones counts as in threads.
 MAX_SECEDED = 1_000
-#: Prefixes of tasks that were cancelled, or lost with their workers, whose time is counted.
-MAX_PREFIXES = 500
+
+
+# The states of tasks that have to run once more, or do so elsewhere.
+_TO_RUN = frozenset({"waiting", "queued", "no-worker", "processing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,12 @@ class WorkerTotals:
     ``peak_memory`` is the highest of all processes so far; None if no worker reports it.
     ``capacity`` is the time of all threads, ``unassigned`` the part without a task, ``paused`` the
     part in paused workers. By Dask's own prefix, names that must not be sent: ``running`` is the
-    time so far of the tasks that are in a thread now; ``unreported`` the compute time, also after
-    tasks seceded, beside what ended runs have reported.
+    time so far of the tasks that are in a thread now, ``ended`` the part of it of tasks that have
+    ended and whose workers have not reported that yet; ``lost`` the time of tasks that had not
+    ended when their workers left; ``given_up`` that of cancelled tasks until then, which workers
+    report once these have ended; ``elsewhere`` the time of ended runs before all this began, or
+    after they had seceded; ``unreported`` the compute time, also after tasks seceded, beside what
+    ended runs have reported.
     """
 
     count: int
@@ -45,6 +52,10 @@ class WorkerTotals:
     paused: float
     unreported: dict[str, float]
     running: dict[str, float]
+    ended: dict[str, float]
+    lost: dict[str, float]
+    given_up: dict[str, float]
+    elsewhere: dict[str, float]
     gpu: protocol.Gpu | None
     peak_memory: int | None = None
 
@@ -91,6 +102,10 @@ class Workers:
         # that report nothing.
         self._computed_before: defaultdict[str, float] = defaultdict(float)
         self._vanished: defaultdict[str, float] = defaultdict(float)
+        # By Dask's own prefix: seconds of ended tasks after they seceded, in all.
+        self._apart: defaultdict[str, float] = defaultdict(float)
+        #: The time of tasks that were cancelled or lost.
+        self.unfinished = Unfinished(self._began_at, self._seceded)
 
     def added(self, worker: WorkerState) -> None:
         """Count the threads of a worker from now on."""
@@ -162,6 +177,7 @@ class Workers:
 
         Call it at each tick of the event loop.
         """
+        self.unfinished.tick()
         if self._seceded:
             self._end_seceded()
         if self._unclear:
@@ -177,6 +193,7 @@ class Workers:
                 if worker.status is Status.closed:
                     continue  # its worker was lost and will not report the time
                 self._took_apart[task.prefix.name] += now - since
+                self._apart[task.prefix.name] += now - since
                 if task in worker.executing and len(self._seceded_till_now) < MAX_SECEDED:
                     self._seceded_till_now[task] = worker, since
 
@@ -222,6 +239,7 @@ class Workers:
         peak: int | None = None
         seconds_of: defaultdict[TaskPrefix | None, float] = defaultdict(float)
         executing: defaultdict[TaskPrefix | None, float] = defaultdict(float)
+        ended: defaultdict[TaskPrefix | None, float] = defaultdict(float)
         running = 0
         other_states: Counter[str] = Counter()
         processes: set[tuple[str, int]] = set()
@@ -270,6 +288,8 @@ class Workers:
                         if task in self._seceded_till_now:
                             apart = at - since - self._seceded_till_now[task][1]
                             took = max(took - max(apart, 0.0), 0.0)
+                        if task.state not in _TO_RUN:
+                            ended[task.group.prefix] += took
                     seconds_of[task.group.prefix] += took
             metrics = worker.metrics
             managed += metrics.get("managed_bytes") or 0
@@ -318,6 +338,13 @@ class Workers:
             paused=self._paused,
             unreported=self._unreported(executing),
             running=_named(seconds_of),
+            ended=_named(ended),
+            lost=dict(self.unfinished.lost),
+            given_up=dict(self.unfinished.given_up),
+            elsewhere={
+                prefix: self._computed_before[prefix] + self._apart[prefix]
+                for prefix in self._computed_before.keys() | self._apart.keys()
+            },
             gpu=gpu,
             peak_memory=peak,
         )

@@ -355,7 +355,8 @@ class Evidence:
     ran, and ``slower`` is None unless its job became slower. For a cluster, ``loops`` are
     consecutive computations, and ``coming`` is about workers that came and went; both are None if
     they were not read. For a cluster that is gone, or some of whose tasks wait now, ``waited``
-    is the unfinished computation whose tasks waited for longest because no worker could run them.
+    are the unfinished computations whose tasks waited because no worker could run them, the one
+    that waited for longest first.
     """
 
     cluster: ClusterState
@@ -367,7 +368,7 @@ class Evidence:
     loops: Sequence[Loop] | None = None
     coming: WorkerChurn | None = None
     slower: Slower | None = None
-    waited: Run | None = None
+    waited: Sequence[Run] = ()
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 
     @property

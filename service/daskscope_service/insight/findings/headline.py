@@ -131,4 +131,6 @@ def saving_in_words(saving: Saving, source: str | None = None) -> str:
 
 
 def _range(least: str, most: str) -> str:
+    if least == most:  # such as amounts that are both tiny
+        return most
     return f"{least} to {most}" if least else f"up to {most}"

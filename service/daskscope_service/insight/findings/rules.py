@@ -132,6 +132,10 @@ RULES: tuple[Rule, ...] = _rules(
 )
 
 
+#: Rules that judge a cluster and its computations by the same events.
+OF_BOTH = frozenset({"out-of-memory", "killed-for-memory", "unrunnable"})
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """The outcome of all rules for one subject.

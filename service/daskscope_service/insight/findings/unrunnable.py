@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
-from daskscope_service.insight.findings.evidence import Evidence
+from daskscope_service.insight.findings.evidence import ClusterState, Evidence, Run
 from daskscope_service.insight.findings.finding import (
     Action,
     Finding,
@@ -42,7 +43,7 @@ def unrunnable(evidence: Evidence) -> Outcome:
         return _was_unrunnable(evidence)
     if run is None:
         stuck = waiting_for_worker(cluster.held_by, cluster.workers, unrunnable="unrunnable")
-        longest = evidence.waited
+        longest = next(iter(evidence.waited), None)
         waited = cluster.duration if longest is None else longest.unrunnable_seconds or 0.0
     else:
         stuck = waiting_for_worker(run.states, cluster.workers)
@@ -59,24 +60,27 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
 
     Tasks may still have waited for a worker when it ended.
     """
-    run, least = evidence.run or evidence.waited, evidence.thresholds["unrunnable.seconds"]
-    if run is None or run.status not in ("cancelled", "lost") or run.duration < least:
+    least = evidence.thresholds["unrunnable.seconds"]
+    runs = evidence.waited if evidence.run is None else [evidence.run]
+    runs = [one for one in runs if one.status in ("cancelled", "lost") and one.duration >= least]
+    if not runs:
         return None
     of_time = evidence.meanwhile.workers
     workers = round(evidence.cluster.peak_workers if of_time is None else of_time)
+    run = runs[0]
     if run.unrunnable_seconds is not None:
-        # The cluster reported how long the computation had such tasks, whatever else ran.
-        stuck = left_waiting(
-            run.tasks - run.done, run.states, run.asks,
-            waited=run.unrunnable_seconds, seconds=run.duration,
-            silent=evidence.cluster.status == "lost", workers=evidence.cluster.workers,
-        )  # fmt: skip
-        if not stuck or run.unrunnable_seconds < least:
+        # The cluster reported how long each computation had such tasks, whatever else ran.
+        left = [(one, stuck) for one in runs if (stuck := _left(one, evidence.cluster, least))]
+        if not left:
             return None
-        none = no_worker(run.asks, run.worker_seconds, run.unrunnable_seconds)
+        run = left[0][0]
+        asks: Counter[str] = Counter()
+        for one, _ in left:
+            asks.update(one.asks)
+        none = no_worker(asks, run.worker_seconds, run.unrunnable_seconds)
         if not none and evidence.cluster.status == "lost" and not evidence.cluster.workers:
             none = "there was no worker"
-        return _stuck(stuck, workers, run.asks, past=True, none=none)
+        return _stuck(sum(stuck for _, stuck in left), workers, asks, past=True, none=none)
     most = evidence.meanwhile.most_unrunnable
     if run.completed:
         return None
@@ -85,6 +89,17 @@ def _was_unrunnable(evidence: Evidence) -> Outcome:
     if most < 1 or not evidence.meanwhile.alone:
         return None
     return _stuck(min(round(most), run.tasks), workers, run.asks, past=True)
+
+
+def _left(run: Run, cluster: ClusterState, least: float) -> int:
+    """Return how many tasks of ``run`` waited to its end; 0 if for less than ``least`` seconds."""
+    if (run.unrunnable_seconds or 0.0) < least:
+        return 0
+    return left_waiting(
+        run.tasks - run.done, run.states, run.asks,
+        waited=run.unrunnable_seconds, seconds=run.duration,
+        silent=cluster.status == "lost", workers=cluster.workers,
+    )  # fmt: skip
 
 
 def _stuck(
