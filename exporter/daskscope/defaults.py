@@ -48,19 +48,21 @@ def configured() -> dict[str, Any]:
     return dict(_values(dask.config.get("daskscope", None), DEFAULTS, ""))
 
 
-def _values(found: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    if found is None:
+def _values(written: Any, defaults: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    if written is None:
         yield from leaves(defaults, prefix)
         return
-    if not isinstance(found, Mapping):
+    if not isinstance(written, Mapping):
         where = f"daskscope.{prefix}".rstrip(".")
         # Without a string's value: it may be a token.
         shown = (
-            repr(found) if isinstance(found, bool | int | float) else f"a {type(found).__name__}"
+            repr(written)
+            if isinstance(written, bool | int | float)
+            else f"a {type(written).__name__}"
         )
         there = ", ".join(f"daskscope.{path}" for path, _ in leaves(defaults, prefix))
         raise ConfigurationError(f"{where} is {shown}; it must hold these settings: {there}")
-    values = {str(key).replace("_", "-"): value for key, value in found.items()}
+    values = {str(key).replace("_", "-"): value for key, value in written.items()}
     for key in values:
         if key not in defaults:
             near = get_close_matches(key, defaults, n=1) or defaults
@@ -93,9 +95,9 @@ def _add_defaults() -> None:
 
 
 def _put_back(
-    found: Mapping[str, Any], defaults: Mapping[str, Any], config: dict[str, Any]
+    written: Mapping[str, Any], defaults: Mapping[str, Any], config: dict[str, Any]
 ) -> None:
-    for key, value in found.items():
+    for key, value in written.items():
         section = defaults.get(str(key).replace("_", "-"))
         if not isinstance(section, Mapping):
             continue

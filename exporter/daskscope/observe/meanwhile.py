@@ -195,10 +195,10 @@ class Meanwhile:
 
     def spent_at(self, at: float) -> ThreadSeconds | None:
         """Return the threads' time until ``at``; None if it is forgotten."""
-        found = self._times.around(at)
-        if found is None:
+        around = self._times.around(at)
+        if around is None:
             return None
-        (before, values), after = found
+        (before, values), after = around
         if after is None:
             # Nothing has changed since.
             had, threads = values[:3], values[3:]
@@ -213,8 +213,8 @@ class Meanwhile:
 
     def moved_at(self, at: float) -> Moved | None:
         """Return the bytes until ``at``; None if they are forgotten."""
-        found = self._bytes.around(at)
-        return None if found is None else Moved(*found[0][1])
+        around = self._bytes.around(at)
+        return None if around is None else Moved(*around[0][1])
 
     def most_between(self, since: float, until: float) -> Most:
         """Return the highest values reported between two moments, as far as they are stored."""

@@ -104,7 +104,7 @@ class Naming:
         """Return ``tasks`` by their names."""
         if len(tasks) == 1:
             return {self.prefix(tasks[0]): tasks}
-        found: defaultdict[str, list[TaskState]] = defaultdict(list)
+        by_prefix: defaultdict[str, list[TaskState]] = defaultdict(list)
         group = function = None
         for task in tasks:
             # Thousands of calls of one function come in a row: name them once.
@@ -115,9 +115,9 @@ class Naming:
                 or type(task.key) is not str
             ):
                 group, function = task.group, self._named_after(task)
-                alike = found[self._prefix(task, function)]
+                alike = by_prefix[self._prefix(task, function)]
             alike.append(task)
-        return found
+        return by_prefix
 
     def known(self, prefix: str) -> str:
         """Return the name in metrics of the tasks of Dask's ``prefix``.
@@ -232,10 +232,10 @@ def _without(text: str, form: str) -> str:
     if not form:
         return text
     name, at = "", 0
-    while (found := text.find(form, at)) >= 0:
-        end = found + len(form)
-        alone = not (_is_of_word(text[found - 1 : found]) or _is_of_word(text[end : end + 1]))
-        name += text[at:found] + ("(key)" if alone else form)
+    while (place := text.find(form, at)) >= 0:
+        end = place + len(form)
+        alone = not (_is_of_word(text[place - 1 : place]) or _is_of_word(text[end : end + 1]))
+        name += text[at:place] + ("(key)" if alone else form)
         at = end
     return name + text[at:]
 

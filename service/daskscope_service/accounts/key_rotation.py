@@ -155,7 +155,7 @@ def finish(engine: Engine, key: CodeKey) -> list[str]:
     """
     with alone(engine) as connection:
         _still_in_use(connection, key)
-        gone = [id for id, found in key_register.registered(connection).items() if id != key.id]
+        gone = [id for id, entry in key_register.registered(connection).items() if id != key.id]
         for id in gone:
             key_register.forget(connection, id)
             audit.write(connection, "key changed", detail=f"no data is encrypted with {id}")

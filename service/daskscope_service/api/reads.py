@@ -289,16 +289,16 @@ def series() -> Item:
     return {"items": [asdict(rate(line) if as_rate else line) for line in lines]}
 
 
-def _cluster_url(found: ClusterView) -> str:
-    return _url("cluster", cluster_id=found.id)
+def _cluster_url(view: ClusterView) -> str:
+    return _url("cluster", cluster_id=view.id)
 
 
-def _computation_url(found: ComputationView) -> str:
-    return _url("computation", cluster_id=found.cluster, computation_id=found.id)
+def _computation_url(view: ComputationView) -> str:
+    return _url("computation", cluster_id=view.cluster, computation_id=view.id)
 
 
-def _exception_url(found: ExceptionGroup | ExceptionDetail) -> str:
-    return _url("exception", fingerprint=found.fingerprint)
+def _exception_url(group: ExceptionGroup | ExceptionDetail) -> str:
+    return _url("exception", fingerprint=group.fingerprint)
 
 
 def _url(endpoint: str, **values: str) -> str:

@@ -48,18 +48,18 @@ def why(id: str, as_json: bool) -> None:
         click.echo(f"  {shlex.join(['daskscope', *command])}")
 
 
-def _next(found: Explanation) -> Iterator[list[str]]:
+def _next(explanation: Explanation) -> Iterator[list[str]]:
     """Yield the commands that show more."""
-    of_cluster = ["--cluster", found["cluster"], "--since", "all"]
-    causes = [one["rule"] for one in found["findings"] if one["suppressed_by"] is None]
+    of_cluster = ["--cluster", explanation["cluster"], "--since", "all"]
+    causes = [one["rule"] for one in explanation["findings"] if one["suppressed_by"] is None]
     if any(rule in _OF_EXCEPTIONS for rule in causes):
         yield ["list", "exceptions", *of_cluster]
-    if found["computation"] is None:
+    if explanation["computation"] is None:
         yield ["list", "findings", *of_cluster]
         yield ["list", "computations", *of_cluster, "--sort", "status"]
         yield ["list", "events", *of_cluster]
         return
     for rule in causes[:1]:
         yield ["list", "computations", "--finding", rule]
-    yield ["why", found["cluster"]]
+    yield ["why", explanation["cluster"]]
     yield ["list", "computations", *of_cluster]

@@ -272,8 +272,8 @@ def _write_anew(engine: Engine) -> None:
         connection.close()
 
 
-def _refusal(engine: Engine, found: Position) -> ConfigurationError:
-    return ConfigurationError(f"the database {_address(engine.url)} {found.sentence}")
+def _refusal(engine: Engine, position: Position) -> ConfigurationError:
+    return ConfigurationError(f"the database {_address(engine.url)} {position.sentence}")
 
 
 def _check_encoding(connection: Connection) -> None:

@@ -132,8 +132,8 @@ class Keys:
             raise ConfigurationError(f"{self._file}: {error}") from None
         self._stamp = stamp
 
-    def _take(self, found: Iterable[bytes]) -> None:
-        keys = (CodeKey(secret) for secret in found)
+    def _take(self, secrets_read: Iterable[bytes]) -> None:
+        keys = (CodeKey(secret) for secret in secrets_read)
         self._keys = {key.id: key for key in keys}
 
 

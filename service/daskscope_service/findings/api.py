@@ -49,7 +49,7 @@ def findings() -> Item:
     severity = optional("severity", SEVERITIES)
     with reading() as scope:
         page = list_findings(scope, which, rule, severity)
-    return page_answer(page, lambda found: _url(found.cluster, found.computation))
+    return page_answer(page, lambda row: _url(row.cluster, row.computation))
 
 
 @blueprint.get("/findings/<subject_id>")
@@ -62,13 +62,13 @@ def why(subject_id: str) -> Item:
     """
     store = services().series
     with reading() as scope:
-        found = find_cluster(scope, subject_id)
-        computation = None if found is not None else _computation(scope, subject_id)
+        cluster = find_cluster(scope, subject_id)
+        computation = None if cluster is not None else _computation(scope, subject_id)
         if computation is None:
-            found = found or cluster_called(scope, subject_id)
-        if found is not None:
-            explained = explain_cluster(scope, store, found)
-            return _explanation(found.status, explained, "cluster", found.id, None)
+            cluster = cluster or cluster_called(scope, subject_id)
+        if cluster is not None:
+            explained = explain_cluster(scope, store, cluster)
+            return _explanation(cluster.status, explained, "cluster", cluster.id, None)
         if computation is None:
             raise Problem(
                 status=404,

@@ -146,11 +146,11 @@ class ClusterPasses:
             before = _stored(connection, name, [row.id for row in rows])
             changed = []
             for row in rows:
-                found = evidence.of_cluster(scope, self._store, row.id, briefly=True)
-                if found is None:
+                judged = evidence.of_cluster(scope, self._store, row.id, briefly=True)
+                if judged is None:
                     continue
-                items = as_rows(judge(found), row.user, row.started_at, now)
-                if _differs(items, before.get(row.id, []), now, found.cluster.status):
+                items = as_rows(judge(judged), row.user, row.started_at, now)
+                if _differs(items, before.get(row.id, []), now, judged.cluster.status):
                     changed.append((row.id, items))
         if changed:
             new: list[Item] = []
@@ -162,12 +162,12 @@ class ClusterPasses:
 
 def _stored(connection: Connection, name: str, ids: Iterable[str]) -> dict[str, list[Any]]:
     query = select_in(name, finding, *(finding.c[key] for key in ("cluster", *_SAME, "found_at")))
-    found: dict[str, list[Any]] = {}
+    by_cluster: dict[str, list[Any]] = {}
     for row in connection.execute(
         query.where(finding.c.cluster.in_(ids), finding.c.computation == "")
     ):
-        found.setdefault(row.cluster, []).append(row)
-    return found
+        by_cluster.setdefault(row.cluster, []).append(row)
+    return by_cluster
 
 
 #: Findings of a running cluster are equal if these are: their numbers change with each beat.

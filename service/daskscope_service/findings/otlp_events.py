@@ -200,10 +200,10 @@ def event_of(workspace: str, one: Item, of: Any, *, pages: str) -> ResourceLogs:
             }
         )
     )
-    found = ResourceLogs(resource=resource)
-    logs = found.scope_logs.add(log_records=[record])
+    resource_logs = ResourceLogs(resource=resource)
+    logs = resource_logs.scope_logs.add(log_records=[record])
     logs.scope.name, logs.scope.version = "daskscope_service", __version__
-    return found
+    return resource_logs
 
 
 def _attributes(values: dict[str, str | float | None]) -> list[KeyValue]:

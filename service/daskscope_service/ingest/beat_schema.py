@@ -120,12 +120,12 @@ def _times_of(kind: type) -> _Times | None:
         return own
 
     def times_of(row: Any) -> tuple[float | None, ...]:
-        found = () if own is None else own(row)
+        moments = () if own is None else own(row)
         for name, times in inner:
             value = getattr(row, name)
             for one in value if isinstance(value, list | tuple) else (value,):
-                found += () if one is None else times(one)
-        return found
+                moments += () if one is None else times(one)
+        return moments
 
     return times_of
 

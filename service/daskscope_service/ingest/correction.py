@@ -68,24 +68,26 @@ def correct(document: Any, now: float) -> Corrected:
     return Corrected(beat, tuple(work.reported), left_out)
 
 
-def fit(found: Corrected) -> Corrected:
+def fit(corrected: Corrected) -> Corrected:
     """Return a heartbeat without the mismatches beyond :data:`MOST_OF_MISMATCHES`."""
     kept: list[protocol.Mismatch] = []
     size = 0
-    mismatches = found.beat.status.mismatches
+    mismatches = corrected.beat.status.mismatches
     for one in mismatches:
         size += len(msgspec.json.encode(one))
         if size > MOST_OF_MISMATCHES:
             break
         kept.append(one)
     if len(kept) == len(mismatches):
-        return found
+        return corrected
     why = f"{len(mismatches)} mismatches of more than {MOST_OF_MISMATCHES} bytes"
-    status = msgspec.structs.replace(cast(Any, found.beat.status), mismatches=tuple(kept))
-    beat = msgspec.structs.replace(cast(Any, found.beat), status=status)
+    status = msgspec.structs.replace(cast(Any, corrected.beat.status), mismatches=tuple(kept))
+    beat = msgspec.structs.replace(cast(Any, corrected.beat), status=status)
     correction = Correction("$.status.mismatches", why, left_out=True)
     return Corrected(
-        cast(Heartbeat, beat), (*found.reported, correction)[-MOST_REPORTED:], found.rows_left_out
+        cast(Heartbeat, beat),
+        (*corrected.reported, correction)[-MOST_REPORTED:],
+        corrected.rows_left_out,
     )
 
 
@@ -123,14 +125,14 @@ class _Work:
         """Return whether a row can be stored; report it if not."""
         path = f"$.{name}[{index}]"
         try:
-            found = misfit(name, msgspec.convert(row, bounded(kind)))
+            wrong = misfit(name, msgspec.convert(row, bounded(kind)))
         except msgspec.ValidationError as error:
             what, below = problem_in(error)
             self._report(path + below[1:], what, left_out=True)
             return False
-        if found is not None:
-            self._report(f"{path}.{found[0]}", found[1], left_out=True)
-        return found is None
+        if wrong is not None:
+            self._report(f"{path}.{wrong[0]}", wrong[1], left_out=True)
+        return wrong is None
 
     def _bound(self, value: Any, bound: Any, kind: Any, path: str) -> Any:
         if isinstance(bound, Entries):

@@ -60,11 +60,11 @@ def count(body: bytes, message: Message, most: int) -> int:
 
     In an invalid body, those before the first error count.
     """
-    found, place, end = 0, 0, len(body)
+    count, place, end = 0, 0, len(body)
     fields = _messages_in(message.DESCRIPTOR)
     outer: list[tuple[int, _Fields]] = []
     try:
-        while found <= most:
+        while count <= most:
             if place >= end:
                 if not outer:
                     break
@@ -80,7 +80,7 @@ def count(body: bytes, message: Message, most: int) -> int:
                     continue
                 if place + length > end or len(outer) >= _DEEPEST:
                     break  # the parser reports it
-                found += 1
+                count += 1
                 if length:
                     outer.append((end, fields))
                     end, fields = place + length, _messages_in(inner)
@@ -93,7 +93,7 @@ def count(body: bytes, message: Message, most: int) -> int:
             # 3 and 4 begin and end a group, whose fields OTLP does not know.
     except IndexError:  # the body ends within a number
         pass
-    return found
+    return count
 
 
 def _varint(body: bytes, place: int) -> tuple[int, int]:

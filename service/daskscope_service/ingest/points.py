@@ -272,8 +272,8 @@ class MetricStore:
                         table.c.metric == metric,
                         table.c.attributes.in_(ordered[first : first + _ASKED_AT_ONCE]),
                     )
-                    for id, name, found in connection.execute(statement):
-                        ids[cluster, metric, name, found] = id
+                    for id, name, labels in connection.execute(statement):
+                        ids[cluster, metric, name, labels] = id
         return ids
 
 

@@ -59,12 +59,12 @@ class Senders:
         pair = hash((workspace, cluster_id, sender))
         if pair in self._known:
             return True
-        found = self._first.first(
+        sender_row = self._first.first(
             self._engine, workspace=workspace, cluster=cluster_id, sender=sender
         )
-        if found is None or found[0] is None:
+        if sender_row is None or sender_row[0] is None:
             return True  # and not remembered: another token may be the first to be stored
-        first, there, user, revoked_at, expires_at, user_of_sender = found
+        first, there, user, revoked_at, expires_at, user_of_sender = sender_row
         if first != sender and (user is None or user != user_of_sender):
             expired = expires_at is not None and expires_at <= time.time()
             if there is not None and revoked_at is None and not expired:

@@ -52,9 +52,9 @@ def concerns(clusters: Iterable[Readable], now: float) -> list[Concern]:
     Each cluster has the columns of its table, the ``status`` of its verdict, and ``losses``: how
     many workers it lost in the last day.
     """
-    found = [Concern(cluster, reasons(cluster, now)) for cluster in clusters]
+    looked_at = [Concern(cluster, reasons(cluster, now)) for cluster in clusters]
     return sorted(
-        (one for one in found if one.reasons),
+        (one for one in looked_at if one.reasons),
         key=lambda one: (one.reasons[0].rank, -one.cluster["threads"], one.cluster["id"]),
     )
 
@@ -79,8 +79,8 @@ def reasons(cluster: Readable, now: float) -> tuple[Reason, ...]:
             ),
         )  # fmt: skip
     looks = (_stuck, _memory, _losses, _lag, _idle, _versions)
-    found = (look(cluster) for look in looks)
-    return tuple(sorted((one for one in found if one), key=lambda one: one.rank))
+    seen = (look(cluster) for look in looks)
+    return tuple(sorted((one for one in seen if one), key=lambda one: one.rank))
 
 
 def _stuck(cluster: Readable) -> Reason | None:

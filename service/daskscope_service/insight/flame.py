@@ -151,7 +151,7 @@ def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
 
     A sample counts once for a line, even if the line stands several times in its stack.
     """
-    found: dict[tuple[str, str, int], CodeLine] = {}
+    lines: dict[tuple[str, str, int], CodeLine] = {}
     everywhere = within is merged.top
     each = zip(merged.profiles, merged.calls, merged.weights, strict=True)
     for profile, calls, weight in each:
@@ -179,9 +179,9 @@ def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
         for line, total, own in zip(profile["lines"], totals, selfs, strict=True):
             if total:
                 key = (line["file"], line["function"], line["line"])
-                one = found.get(key)
+                one = lines.get(key)
                 if one is None:
-                    one = found[key] = CodeLine(*key, text=line["text"])
+                    one = lines[key] = CodeLine(*key, text=line["text"])
                 elif not one.text:
                     one.text = line["text"]
                 one.samples += total
@@ -189,7 +189,7 @@ def lines_of(merged: Merged, within: Call) -> list[CodeLine]:
                 if own:
                     one.self_samples += own
                     one.self_seconds += own * weight
-    return list(found.values())
+    return list(lines.values())
 
 
 def address_of(above: str, call: Call) -> str:
@@ -226,12 +226,12 @@ class _Step:
 
     def path(self) -> list[tuple[str, Call]]:
         """Return the addresses and calls of all steps up to this one, the outermost first."""
-        found: list[tuple[str, Call]] = []
+        steps: list[tuple[str, Call]] = []
         step: _Step | None = self
         while step is not None:
-            found.append((step.address, step.call))
+            steps.append((step.address, step.call))
             step = step.before
-        return found[::-1]
+        return steps[::-1]
 
 
 def seconds_matching(call: Call, text: str) -> float:
@@ -249,15 +249,15 @@ def seconds_matching(call: Call, text: str) -> float:
 
 def own_seconds_by_origin(call: Call) -> dict[Origin, float]:
     """Return the seconds in ``call`` by whose code ran, without the time of its callees."""
-    found: dict[Origin, float] = {"yours": 0.0, "library": 0.0, "dask": 0.0, "python": 0.0}
+    seconds: dict[Origin, float] = {"yours": 0.0, "library": 0.0, "dask": 0.0, "python": 0.0}
     stack = [call]
     while stack:
         one = stack.pop()
         own = one.seconds - sum(below.seconds for below in one.below.values())
         if one.file:
-            found[origin_of(one.file)] += max(own, 0.0)
+            seconds[origin_of(one.file)] += max(own, 0.0)
         stack += one.below.values()
-    return found
+    return seconds
 
 
 @functools.lru_cache(maxsize=4096)

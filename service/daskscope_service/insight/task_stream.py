@@ -76,12 +76,12 @@ def added_up(rows: Iterable[Item], chosen: Chosen, most: int) -> tuple[WorkDone,
     It reads whole rows until it has read ``most`` entries, or what takes as long. The last row is
     None if all were read.
     """
-    found: dict[tuple[str, str], Work] = {}
+    work: dict[tuple[str, str], Work] = {}
     entries = unreadable = names = 0
     last = None
     for row in rows:
         if entries + names >= most:
-            return WorkDone(_longest_first(found), entries, unreadable), last
+            return WorkDone(_longest_first(work), entries, unreadable), last
         last = row
         names += names_as_entries(row)
         try:
@@ -90,8 +90,8 @@ def added_up(rows: Iterable[Item], chosen: Chosen, most: int) -> tuple[WorkDone,
             unreadable += 1
             continue
         entries += len(columns[0])
-        _add(found, row, columns, chosen)
-    return WorkDone(_longest_first(found), entries, unreadable), None
+        _add(work, row, columns, chosen)
+    return WorkDone(_longest_first(work), entries, unreadable), None
 
 
 def names_as_entries(row: Item) -> int:
@@ -101,11 +101,13 @@ def names_as_entries(row: Item) -> int:
     return sum(map(len, (*row["workers"], *row["prefixes"]))) // _AS_AN_ENTRY
 
 
-def _longest_first(found: dict[tuple[str, str], Work]) -> list[Work]:
-    return sorted(found.values(), key=lambda one: (-one.seconds, one.worker, one.prefix))
+def _longest_first(work: dict[tuple[str, str], Work]) -> list[Work]:
+    return sorted(work.values(), key=lambda one: (-one.seconds, one.worker, one.prefix))
 
 
-def _add(found: dict[tuple[str, str], Work], row: Item, columns: list[Any], chosen: Chosen) -> None:
+def _add(
+    by_names: dict[tuple[str, str], Work], row: Item, columns: list[Any], chosen: Chosen
+) -> None:
     workers, prefixes = row["workers"], row["prefixes"]
     begin = (chosen.since - row["started_at"]) / STREAM_UNIT
     end = (chosen.until - row["started_at"]) / STREAM_UNIT
@@ -141,7 +143,7 @@ def _add(found: dict[tuple[str, str], Work], row: Item, columns: list[Any], chos
             or (chosen.failed and not outcome)
         ):
             continue
-        work = found.setdefault(names, Work(*names))
+        work = by_names.setdefault(names, Work(*names))
         work.runs += runs
         work.merged += merged
         work.failed += runs if outcome else 0

@@ -29,7 +29,7 @@ def own_frames(traceback: str) -> list[Frame]:
     In a chain of exceptions, only the frames of the final one count.
     """
     lines = _LED_TO.split(traceback)[-1].splitlines()
-    found = []
+    frames_of_users = []
     frames = 0
     for line, following in pairwise([*lines, ""]):
         if match := _FRAME.fullmatch(line):
@@ -38,5 +38,7 @@ def own_frames(traceback: str) -> list[Frame]:
                 # The line of code follows, unless it was left out; a line of carets may come next.
                 is_code = following.startswith("    ") and following.strip(" ^~")
                 source = following.strip() if is_code else ""
-                found.append(Frame(match["file"], int(match["line"]), match["function"], source))
-    return found[::-1] if len(found) < frames else []
+                frames_of_users.append(
+                    Frame(match["file"], int(match["line"]), match["function"], source)
+                )
+    return frames_of_users[::-1] if len(frames_of_users) < frames else []

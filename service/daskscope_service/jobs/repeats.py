@@ -70,23 +70,23 @@ class Repeats:
             for group, seconds in of_run[run.cluster, run.id]
         ]
 
-    def write(self, workspace: str, found: Sequence[Item]) -> None:
+    def write(self, workspace: str, groups: Sequence[Item]) -> None:
         """Store groups that :meth:`found` returned, and add up those that ran before."""
-        if not found:
+        if not groups:
             return
-        names = writing_again(self._engine, partial(self._noted, workspace, found))
+        names = writing_again(self._engine, partial(self._noted, workspace, groups))
         for first in range(0, len(names), _SUMMED_TOGETHER):
             some = names[first : first + _SUMMED_TOGETHER]
             writing_again(self._engine, partial(self._sum_up, workspace, some))
 
-    def _noted(self, workspace: str, found: Sequence[Item], connection: Connection) -> list[str]:
+    def _noted(self, workspace: str, repeated: Sequence[Item], connection: Connection) -> list[str]:
         """Store the groups whose computations were not removed meanwhile; return their names."""
         key = (computation.c.cluster, computation.c.id)
-        query = among(select_in(workspace, computation, *key), key, {*map(_run_of, found)})
+        query = among(select_in(workspace, computation, *key), key, {*map(_run_of, repeated)})
         # Locked: what removes a computation removes its groups, too.
         locked = query.order_by(*key).with_for_update(of=computation)
         there = {(row[0], row[1]) for row in connection.execute(locked)}
-        groups = [group for group in found if _run_of(group) in there]
+        groups = [group for group in repeated if _run_of(group) in there]
         self._note.run(connection, _in_order(self._note, groups))
         return sorted({group["name"] for group in groups})
 

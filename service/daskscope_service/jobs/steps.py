@@ -23,12 +23,12 @@ class WaterfallBar:
     kind: str
 
 
-def waterfall_bars(found: Item) -> list[WaterfallBar]:
+def waterfall_bars(comparison: Item) -> list[WaterfallBar]:
     """Return the bars: the first run, what made the second one longer or shorter, the second."""
-    a, b = found["a"]["duration"], found["b"]["duration"]
-    size = max(abs(found["seconds"]), 0.01 * max(a, b))
-    parts = [one for one in found["parts"][:_MOST] if abs(one["seconds"]) >= _LEAST * size]
-    rest = found["seconds"] - sum(part["seconds"] for part in parts)
+    a, b = comparison["a"]["duration"], comparison["b"]["duration"]
+    size = max(abs(comparison["seconds"]), 0.01 * max(a, b))
+    parts = [one for one in comparison["parts"][:_MOST] if abs(one["seconds"]) >= _LEAST * size]
+    rest = comparison["seconds"] - sum(part["seconds"] for part in parts)
     if abs(rest) >= _LEAST * size:
         parts = [*parts, {"words": "all else", "change": "", "seconds": rest}]
     # Parts that add time come first: the bars then stay between the two times where they can.

@@ -202,9 +202,9 @@ def _plugin(scheme: str) -> Any:
     raise LookupError(f"Apprise has nothing that sends to {scheme}://")
 
 
-def _schemes(found: Any) -> set[str]:
+def _schemes(plugin: Any) -> set[str]:
     """Return the schemes of a class of Apprise's plugins; none if it is something else."""
-    named = (getattr(found, "protocol", None), getattr(found, "secure_protocol", None))
+    named = (getattr(plugin, "protocol", None), getattr(plugin, "secure_protocol", None))
     return {
         one for value in named if value for one in ((value,) if isinstance(value, str) else value)
     }

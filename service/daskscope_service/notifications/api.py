@@ -56,12 +56,12 @@ def post_target(body: TargetRequest) -> Item:
         with changing() as change:
             target_id = targets.add(change, name=body.name, address=address, kinds=body.kinds)
             listed = targets.list_targets(change.connection, g.workspace)
-            (found,) = (one for one in listed if one.id == target_id)
+            (target,) = (one for one in listed if one.id == target_id)
     except UnfitAddress as error:
         raise Problem(400, str(error), field="$.address") from None
     except targets.TooManyTargets as error:
         raise Problem(409, str(error)) from None
-    return _shown(found)
+    return _shown(target)
 
 
 @blueprint.delete("/targets/<target_id>")

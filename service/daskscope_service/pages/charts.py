@@ -231,10 +231,10 @@ def _growth(line: SeriesLine, step: float, interval: float) -> SeriesLine:
     return replace(grown, values=values)
 
 
-def _plot(chart: Chart, found: Iterable[tuple[ChartSource, SeriesLine]], since: float) -> Plot:
+def _plot(chart: Chart, drawn: Iterable[tuple[ChartSource, SeriesLine]], since: float) -> Plot:
     by_label: dict[tuple[str, bool, str], dict[int, float]] = {}
     sampled = False
-    for source, line in found:
+    for source, line in drawn:
         name = line.attributes.get(source.split, "") if source.split else source.label
         stacked = source.stacked and name not in source.beside
         points = by_label.setdefault((source.words.get(name, name), stacked, name), {})

@@ -169,9 +169,9 @@ def _lead_to_service(html: str, url: str, path: str) -> str:
     """
     # This matches no text from users, because quotation marks in it are escaped.
     # The replacements are functions, because re would interpret backslashes in a string.
-    html = re.sub(r'(\s(?:href|action)=")/', lambda found: f"{found[1]}{url}/", html)
+    html = re.sub(r'(\s(?:href|action)=")/', lambda match: f"{match[1]}{url}/", html)
     page = f"{url}{path}?"
-    return re.sub(r'(\shref=")\?', lambda found: f"{found[1]}{page}", html)
+    return re.sub(r'(\shref=")\?', lambda match: f"{match[1]}{page}", html)
 
 
 @cache

@@ -22,13 +22,13 @@ def list_activities(scope: Scope, cluster_id: str) -> list[Item]:
 
     Return the first :data:`MOST_PREFIXES` prefixes, in the order of their names.
     """
-    found, _ = scope.first_items(
+    activities, _ = scope.first_items(
         scope.select(activity, activity.c.prefix, activity.c.seconds)
         .where(activity.c.cluster == cluster_id)
         .order_by(activity.c.prefix),
         MOST_PREFIXES,
     )
-    return found
+    return activities
 
 
 def list_profiles(scope: Scope, selection: Selection) -> Page[Item]:

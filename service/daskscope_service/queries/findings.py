@@ -33,14 +33,20 @@ def judge_computation(
     scope: Scope, store: SeriesStore, cluster_id: str, id: str
 ) -> Judgement | None:
     """Judge a computation by what is stored now; None if the workspace has no such."""
-    found = evidence.of_computation(scope, store, cluster_id, id)
-    return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id, id))
+    evidence_of = evidence.of_computation(scope, store, cluster_id, id)
+    return (
+        None
+        if evidence_of is None
+        else judge(evidence_of).with_mutes(mutes_on(scope, cluster_id, id))
+    )
 
 
 def judge_cluster(scope: Scope, store: SeriesStore, cluster_id: str) -> Judgement | None:
     """Judge a cluster by what is stored now; None if the workspace has no such."""
-    found = evidence.of_cluster(scope, store, cluster_id)
-    return None if found is None else judge(found).with_mutes(mutes_on(scope, cluster_id))
+    evidence_of = evidence.of_cluster(scope, store, cluster_id)
+    return (
+        None if evidence_of is None else judge(evidence_of).with_mutes(mutes_on(scope, cluster_id))
+    )
 
 
 class Explained(Row, frozen=True):
@@ -134,9 +140,9 @@ def list_findings(
         query = query.where(finding.c.severity == severity)
     if not effects:
         query = query.where(finding.c.suppressed_by.is_(None))
-    found = page(scope, query, selection, finding.c.at, "id", "cluster")
-    muted = mutes_of(scope, found.items)
-    return Page(list(map(_listed, found.items, muted)), found.next)
+    listed = page(scope, query, selection, finding.c.at, "id", "cluster")
+    muted = mutes_of(scope, listed.items)
+    return Page(list(map(_listed, listed.items, muted)), listed.next)
 
 
 def _listed(row: Item, muted: Item | None) -> ListedFinding:

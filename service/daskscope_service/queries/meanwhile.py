@@ -162,35 +162,38 @@ _ATTRIBUTES = {
 
 def meanwhile_of_run(
     run: Run,
-    found: Series,
+    series: Series,
     cluster: Item,
     interval: float,
     alone: bool,
     profiled: Profiled,
 ) -> Meanwhile:
-    """Return what the cluster did while ``run`` ran. ``found`` is the result of :func:`around`."""
+    """Return what the cluster did while ``run`` ran.
+
+    ``series`` is the result of :func:`series_around`.
+    """
     since, until = run.started_at, run.ended_at
     late = until + 2 * interval
-    counts = found[names.TASK_COUNT.name]
-    threads = _most(found[names.WORKER_THREADS.name], since, late)
-    workers = _most(found[names.WORKER_COUNT.name], since, late)
-    cores = _most(found[names.WORKER_CPU.name], since, late)
-    use, memory_share, points = gpus(found, since, until)
+    counts = series[names.TASK_COUNT.name]
+    threads = _most(series[names.WORKER_THREADS.name], since, late)
+    workers = _most(series[names.WORKER_COUNT.name], since, late)
+    cores = _most(series[names.WORKER_CPU.name], since, late)
+    use, memory_share, points = gpus(series, since, until)
     # A counter that appears for the first time was 0 before, but only if something was measured
     # before.
     born = since - float(cluster["started_at"]) <= _BEATS * interval
-    seen = [time / 1000 for line in found[names.WORKER_COUNT.name] for time in line.times]
+    seen = [time / 1000 for line in series[names.WORKER_COUNT.name] for time in line.times]
     measured = (born or any(time <= since for time in seen)) and any(
         time >= until - interval for time in seen
     )
     spilled, transferred = (
-        _grown(found[metric.name], since, late) for metric in (names.SPILL_IO, names.TRANSFER_IO)
+        _grown(series[metric.name], since, late) for metric in (names.SPILL_IO, names.TRANSFER_IO)
     )
-    activities, whole = _activities(run, found, interval, measured, alone)
-    counts_of_workers = _together(found[names.WORKER_COUNT.name], since - interval, until)
+    activities, whole = _activities(run, series, interval, measured, alone)
+    counts_of_workers = _together(series[names.WORKER_COUNT.name], since - interval, until)
     first, gathered = _gathering(counts_of_workers, since)
     most_waiting, not_done_then = _waiting(counts, since, until)
-    lately = _most(found[names.WORKER_CPU.name], max(since, until - _LATELY), late)
+    lately = _most(series[names.WORKER_CPU.name], max(since, until - _LATELY), late)
     return Meanwhile(
         alone=alone,
         threads=threads or _never_changed(cluster, "threads"),
@@ -213,7 +216,7 @@ def meanwhile_of_run(
         gpu_points=points,
         busy_seconds=run.compute,
         scheduler_cpu=_mean(
-            found[names.SCHEDULER_CPU.name], since + interval / 2, until + interval
+            series[names.SCHEDULER_CPU.name], since + interval / 2, until + interval
         ),
         first_workers=first,
         gathered=gathered,
@@ -252,14 +255,14 @@ def _gathering(workers: Mapping[float, float], since: float) -> tuple[float | No
     return first, max(min(time for time, count in workers.items() if count >= enough) - since, 0.0)
 
 
-def unmanaged(found: Series, since: float, until: float) -> list[float]:
+def unmanaged(series: Series, since: float, until: float) -> list[float]:
     """Return the least unmanaged memory per worker, in bytes, in each of :data:`PARTS` equal parts.
 
     Return [] if one of the parts of the period has no point.
     """
     length = (until - since) / PARTS
-    workers = _together(found[names.WORKER_COUNT.name], since, until)
-    memory = _together(found[names.MEMORY_USED.name], since, until, memory="unmanaged")
+    workers = _together(series[names.WORKER_COUNT.name], since, until)
+    memory = _together(series[names.MEMORY_USED.name], since, until, memory="unmanaged")
     least: list[float | None] = [None] * PARTS
     for time, value in memory.items():
         if count := workers.get(time):
@@ -276,14 +279,14 @@ def _never_changed(cluster: Item, what: str) -> float | None:
     return float(most) or None if cluster[what] in (most, 0) else None
 
 
-def gpus(found: Series, since: float, until: float) -> tuple[float | None, float | None, int]:
+def gpus(series: Series, since: float, until: float) -> tuple[float | None, float | None, int]:
     """Return the GPUs' highest utilisation, how full their memory was, and the number of points.
 
     The number matters because nobody knows what the GPUs did between points.
     """
-    used = [v for line in found[names.GPU_UTILIZATION.name] for v in _between(line, since, until)]
-    memory = _most(found[names.GPU_MEMORY_USED.name], since, until)
-    limit = _most(found[names.GPU_MEMORY_LIMIT.name], since, until)
+    used = [v for line in series[names.GPU_UTILIZATION.name] for v in _between(line, since, until)]
+    memory = _most(series[names.GPU_MEMORY_USED.name], since, until)
+    limit = _most(series[names.GPU_MEMORY_LIMIT.name], since, until)
     share = memory / limit if memory is not None and limit else None
     return max(used, default=None), share, len(used)
 
@@ -318,14 +321,14 @@ def _ends(line: SeriesLine, since: float, until: float) -> tuple[float | None, f
 
 
 def _activities(
-    run: Run, found: Series, interval: float, measured: bool, alone: bool
+    run: Run, series: Series, interval: float, measured: bool, alone: bool
 ) -> tuple[dict[str, float], bool]:
     """Return thread-seconds by activity while a computation ran, and whether they are complete.
 
     Counters are known only at beats. If these are far from the computation's start and end,
     activities that belong to no task are left out; and all are if another computation ran, too.
     """
-    lines = found[names.TASK_TIME.name]
+    lines = series[names.TASK_TIME.name]
     if not measured or not lines or len(lines) >= MOST_LINES:
         return {}, False
     times = sorted({time / 1000 for line in lines for time in line.times})

@@ -55,5 +55,5 @@ def repeated_in(scope: Scope, cluster: str, computation: str) -> RepeatView | No
             group_run.c.tasks == newest.c.tasks,
         )
     )
-    found = joined(scope.items(query), scope.now)
-    return found[0] if found else None
+    groups = joined(scope.items(query), scope.now)
+    return groups[0] if groups else None

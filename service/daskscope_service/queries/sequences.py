@@ -31,11 +31,11 @@ def loops(scope: Scope, cluster_id: str) -> list[Loop]:
     )
     newest, _ = scope.first_items(query, _MOST_COMPUTATIONS)
     rows = [row for row in reversed(newest) if _end(row) is not None]
-    found = []
+    loops_of_lines = []
     for (line, _), some in groupby(rows, lambda row: (_line(row), row["user"])):
         if line is not None and (loop := _loop(line, [*some])) is not None:
-            found.append(loop)
-    return found
+            loops_of_lines.append(loop)
+    return loops_of_lines
 
 
 def _loop(line: str, rows: list[Item]) -> Loop | None:

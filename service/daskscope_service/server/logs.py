@@ -190,5 +190,5 @@ def _short(name: str) -> str:
     return name.removeprefix("daskscope_service.")
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

@@ -152,10 +152,10 @@ def _addresses(settings: Settings) -> list[Any]:
         raise _cannot_listen(settings, error, "is it an address of this machine?") from error
 
 
-def _try_address(settings: Settings, found: Any) -> None:
+def _try_address(settings: Settings, info: Any) -> None:
     # The server shares its port with others that offer to share it (SO_REUSEPORT), so a second
     # service would silently take half of the first one's requests.
-    family, kind, protocol, _, address = found
+    family, kind, protocol, _, address = info
     try:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

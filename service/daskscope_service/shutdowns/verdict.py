@@ -12,30 +12,32 @@ from daskscope_service.insight.wording import duration
 _LAST_ANSWERS = ("called off", "closing", "failed")
 
 
-def is_over(found: Mapping[str, Any], now: float) -> bool:
+def is_over(command: Mapping[str, Any], now: float) -> bool:
     """Return whether there is nothing more to send to the cluster, or to call off.
 
-    ``found`` has the columns of ``command``, and ``state``: the cluster's answer, or None.
+    ``command`` has the columns of its table, and ``state``: the cluster's answer, or None.
     """
-    if found["state"] is not None:
-        return found["state"] in _LAST_ANSWERS
-    never_sent = found["called_off_at"] is not None and found["delivered_at"] is None
-    return never_sent or bool(found["expires_at"] <= now)
+    if command["state"] is not None:
+        return command["state"] in _LAST_ANSWERS
+    never_sent = command["called_off_at"] is not None and command["delivered_at"] is None
+    return never_sent or bool(command["expires_at"] <= now)
 
 
-def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> Verdict:
+def shutdown_verdict(command: Mapping[str, Any], cluster: Verdict, now: float) -> Verdict:
     """Return the status of a shutdown, with a sentence.
 
     It is ``requested``, ``delivered``, ``announced``, ``closing``, ``done``, ``called off``,
     ``failed``, or ``expired``: given up before the cluster answered.
 
-    ``found`` has the columns of ``command``, None if the cluster decided by itself, and those of
+    ``command`` has the columns of its table, None if the cluster decided by itself, and those of
     ``shutdown``, None before the cluster has answered. Heartbeats may report the end first.
     """
     stopped = cluster.status in ("stopped", "ended")
     silent = " The cluster is silent." if cluster.status == "lost" else ""
-    state, detail = found["state"], found["detail"]
-    off = f"{found['called_off_by']} called it off" if found["called_off_at"] is not None else ""
+    state, detail = command["state"], command["detail"]
+    off = (
+        f"{command['called_off_by']} called it off" if command["called_off_at"] is not None else ""
+    )
     if state in ("called off", "failed"):
         return Verdict(state, detail)
     if state == "closing":
@@ -47,14 +49,14 @@ def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> 
             return Verdict("done", f"{detail} It has stopped.")
         answer = f" {off}; the cluster has not confirmed that yet." if off else ""
         return Verdict("announced", f"{detail}{answer}{silent}")
-    delivered = found["delivered_at"] is not None
+    delivered = command["delivered_at"] is not None
     if off and not delivered:
-        why = f" {found['called_off_reason']}".rstrip()
+        why = f" {command['called_off_reason']}".rstrip()
         return Verdict("called off", f"{off} before it was delivered.{why}")
     if stopped:
         return Verdict("expired", "The cluster stopped before it answered.")
-    if found["expires_at"] <= now:
-        waited = duration(found["expires_at"] - found["requested_at"])
+    if command["expires_at"] <= now:
+        waited = duration(command["expires_at"] - command["requested_at"])
         why = "was delivered, but the cluster has not answered" if delivered else "could not be "
         why += "" if delivered else "delivered: the cluster was not heard"
         return Verdict(
@@ -63,7 +65,7 @@ def shutdown_verdict(found: Mapping[str, Any], cluster: Verdict, now: float) -> 
     if delivered:
         answer = f"{off}; the" if off else "The"
         return Verdict("delivered", f"{answer} cluster has not answered yet.{silent}")
-    left = duration(found["expires_at"] - now)
+    left = duration(command["expires_at"] - now)
     if silent:
         return Verdict(
             "requested",

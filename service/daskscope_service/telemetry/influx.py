@@ -74,24 +74,24 @@ class InfluxSeries:
         begin, end = int(since * 1000), int(until * 1000)
         grouped = ", ".join((f"time({widened(since, until, step)}ms)", *map(name, tags)))
         most = math.ceil(MOST_LINES / len(fields))
-        (found,) = self._database.influxdb.ask(
+        (rows,) = self._database.influxdb.ask(
             self._database.name,
             f"SELECT {', '.join(map(_value, fields))} {measurement} "
             f"WHERE {who} AND time >= {begin}ms AND time < {end}ms "
             f"GROUP BY {grouped} fill(none) SLIMIT {most}",
         )
-        lines = _lines(found, fields, _OWN.get(metric))
+        lines = _lines(rows, fields, _OWN.get(metric))
         lines.sort(key=lambda line: (json.dumps(line.attributes), line.field))
         return lines[:MOST_LINES]
 
 
 def _lines(
-    found: Iterable[dict[str, Any]], fields: Sequence[str], own: names.Metric | None
+    rows: Iterable[dict[str, Any]], fields: Sequence[str], own: names.Metric | None
 ) -> list[SeriesLine]:
     lines: list[SeriesLine] = []
     # InfluxDB does not distinguish an empty attribute from a missing one. Ours are never missing.
     always, unit = ((), "") if own is None else (own.attributes, own.unit)
-    for series in found:
+    for series in rows:
         tags = series.get("tags", {})
         attributes = {key: value for key, value in tags.items() if value or key in always}
         times = [int(row[0]) for row in series["values"]]

@@ -93,14 +93,14 @@ class InfluxQL:
 
         Its ``time`` is in nanoseconds. Raises what :meth:`ask` raises.
         """
-        (found,) = self.ask(database, statement, epoch="ns")
+        (answer,) = self.ask(database, statement, epoch="ns")
         return [
             {
                 key: value
                 for key, value in zip(series["columns"], row, strict=True)
                 if value not in (None, "")
             }
-            for series in found
+            for series in answer
             for row in series["values"]
         ]
 

@@ -123,8 +123,8 @@ def answers(
     return decorate
 
 
-def _answer(found: Any, status: int) -> Response:
-    content = _encoder.encode(found)
+def _answer(answer: Any, status: int) -> Response:
+    content = _encoder.encode(answer)
     response = Response(content, status, content_type=JSON)
     if request.method in ("GET", "HEAD"):
         response.set_etag(hashlib.blake2b(content, digest_size=16).hexdigest())

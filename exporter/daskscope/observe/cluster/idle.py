@@ -253,7 +253,7 @@ class Idle:
         if results is None:
             results = sum(len(worker.has_what) for worker in workers)
         processing = tasks.get("processing", 0)
-        found = {
+        held = {
             "running": _in_threads(workers) if processing else 0,
             "processing": processing,
             "queued": tasks.get("queued", 0),
@@ -266,7 +266,7 @@ class Idle:
             "actors": actors,
             "other schedulers": self._others.schedulers(),
         }
-        return {kind: count for kind, count in found.items() if count}
+        return {kind: count for kind, count in held.items() if count}
 
     def _jupyter_used(self) -> object:
         # ``dask scheduler --jupyter`` runs notebooks in the scheduler's process.

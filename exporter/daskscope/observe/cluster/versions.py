@@ -87,7 +87,7 @@ class Versions:
         workers, clients = self._workers, Counter(self._clients.values())
         packages = {*self._own, *(name for all in (*workers, *clients) for name, _ in all)}
         of_workers, of_clients = _by_package(workers, packages), _by_package(clients, packages)
-        found = []
+        mismatches = []
         for package in sorted(packages):
             own = self._own.get(package, NONE)
             different = {*of_workers[package], *of_clients[package]}
@@ -97,24 +97,24 @@ class Versions:
                 few = (
                     dict(of[package].most_common(MAX_VERSIONS)) for of in (of_workers, of_clients)
                 )
-                found.append(Mismatch(package, own, *few))
-        return tuple(found[:MAX_PACKAGES])
+                mismatches.append(Mismatch(package, own, *few))
+        return tuple(mismatches[:MAX_PACKAGES])
 
 
 def _by_package(
     among: Mapping[_Versions, int], packages: Collection[str]
 ) -> dict[str, Counter[str]]:
     """Return, by package, how many processes have each version, if they reported versions."""
-    found: dict[str, Counter[str]] = {package: Counter() for package in packages}
+    by_package: dict[str, Counter[str]] = {package: Counter() for package in packages}
     for versions, count in among.items():
         for package, version in versions:
-            found[package][version] += count
+            by_package[package][version] += count
     all_of_them = sum(count for versions, count in among.items() if versions)
-    for of_package in found.values():
+    for of_package in by_package.values():
         lacking = all_of_them - of_package.total()
         if lacking:
             of_package[NONE] += lacking
-    return found
+    return by_package
 
 
 def _read(reported: Mapping[str, Any] | None) -> _Versions:

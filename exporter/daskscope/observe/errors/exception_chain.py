@@ -132,9 +132,9 @@ def _path(file: Any) -> str:
 def _members(error: _Raised) -> tuple[Cause, ...]:
     """Return the direct members of an exception group."""
     held = error.made_of[1:2] if isinstance(error.made_of, tuple) else ()
-    found = [_raised(one) for one in held[0]] if held and isinstance(held[0], list | tuple) else []
+    raised = [_raised(one) for one in held[0]] if held and isinstance(held[0], list | tuple) else []
     members = []
-    for one in found[:MAX_MEMBERS]:
+    for one in raised[:MAX_MEMBERS]:
         if one is not None:
             try:
                 members.append(_cause(one, direct=True))

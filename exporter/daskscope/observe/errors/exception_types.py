@@ -61,14 +61,14 @@ def exception_type(text: str, exception: Any) -> str:
     """
     match = _TYPE.match(text)
     shown = match[0].rpartition(".")[2] if match else None
-    found = "Exception"
+    likely = "Exception"
     for name in _classes(exception):
         if name == shown:
             return name
         # The pickle may name a function that creates the exception; a class begins with a capital.
-        if found == "Exception" and name.lstrip("_")[:1].isupper():
-            found = name
-    return shown if found == "Exception" and shown in _BUILTINS else found
+        if likely == "Exception" and name.lstrip("_")[:1].isupper():
+            likely = name
+    return shown if likely == "Exception" and shown in _BUILTINS else likely
 
 
 def _classes(exception: Any) -> Iterator[str]:

@@ -351,21 +351,21 @@ def _without_recursion(frames: list[_Frame]) -> list[str]:
 
 def _recursive(frames: list[_Frame], names: list[str]) -> set[str]:
     # A repeated name is not enough: several functions may have the same decorator.
-    found: set[str] = set()
+    recursive: set[str] = set()
     if len(set(names)) == len(names):
-        return found
+        return recursive
     seen = set(names[:1])
     for number, (caller, frame) in enumerate(pairwise(frames)):
         called = names[number + 1]
         if called in seen and _calls(caller.source, frame.function):
-            found.add(called)
+            recursive.add(called)
         seen.add(called)
     for length in range(1, _MAX_CYCLE + 1):
         for at in range(len(frames) - 2 * length + 1):
             again = at + length
             if frames[at] == frames[again] and frames[at:again] == frames[again : again + length]:
-                found.update(names[at:again])
-    return found
+                recursive.update(names[at:again])
+    return recursive
 
 
 def _calls(source: str, function: str) -> bool:

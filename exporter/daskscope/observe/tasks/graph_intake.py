@@ -189,9 +189,9 @@ class GraphIntake:
     def _caller(self, tasks: Iterable[TaskState], graph: Graph | None) -> TraceContext | None:
         if not self._callers:
             return None
-        found = caller_of(task.annotations for task in tasks)
+        caller = caller_of(task.annotations for task in tasks)
         # Dask does not annotate tasks that it knew before.
-        return graph.caller if found is None and graph is not None else found
+        return graph.caller if caller is None and graph is not None else caller
 
     def _take_over(self, tasks: Iterable[TaskState], computation: Computation) -> list[TaskState]:
         """Return the ``tasks`` of other computations, and forget how they ended there."""

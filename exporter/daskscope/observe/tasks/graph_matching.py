@@ -134,11 +134,11 @@ def new_of(tasks: Iterable[TaskState], members: GroupIndex) -> NewTasks:
 def to_run(known: Iterable[TaskState], tasks: Iterable[TaskState]) -> list[TaskState]:
     """Return those of the ``known`` tasks that Dask will run for the graph of ``tasks``."""
     # In the way that Dask finds them: wanted tasks without a result, and what these need.
-    found = {task for task in tasks if task.who_wants and task.state == "released"}
-    stack = list(found)
+    released = {task for task in tasks if task.who_wants and task.state == "released"}
+    stack = list(released)
     while stack:
         for needed in stack.pop().dependencies:
-            if needed.state == "released" and needed not in found:
-                found.add(needed)
+            if needed.state == "released" and needed not in released:
+                released.add(needed)
                 stack.append(needed)
-    return [task for task in known if task in found]
+    return [task for task in known if task in released]

@@ -42,13 +42,13 @@ class Unrunnable:
         if step < PAUSE:
             return
         self._looked_at = now
-        found: dict[Computation, Counter[str]] = {}
+        asked: dict[Computation, Counter[str]] = {}
         for task in islice(self._tasks(), MAX_TASKS):
             group = self._members.group_of(task)
             # Results that are lost after its end are no more of its time.
             if group is not None and not group.computation.over:
-                found.setdefault(group.computation, Counter())[asked_for(task)] += 1
-        for computation, asks in found.items():
+                asked.setdefault(group.computation, Counter())[asked_for(task)] += 1
+        for computation, asks in asked.items():
             computation.unrunnable_seconds += min(step, MAX_STEP)
             for words, count in asks.items():
                 most = computation.asks

@@ -46,10 +46,10 @@ def total_of(workers: Iterable[WorkerState]) -> protocol.Gpu | None:
 
 def utilization_of(worker: WorkerState) -> float | None:
     """Return a worker's GPU use at its last heartbeat, in percent; None if not reported."""
-    found = worker.metrics.get("gpu_utilization")
-    if found is None:
-        found = _older(worker).get("utilization")
-    return found if isinstance(found, int | float) else None
+    utilization = worker.metrics.get("gpu_utilization")
+    if utilization is None:
+        utilization = _older(worker).get("utilization")
+    return utilization if isinstance(utilization, int | float) else None
 
 
 def has_gpu(worker: WorkerState) -> bool:
@@ -59,5 +59,5 @@ def has_gpu(worker: WorkerState) -> bool:
 
 def _older(worker: WorkerState) -> dict[str, Any]:
     """Return the metrics of older Dask. A user's own metric may have the same name."""
-    found = worker.metrics.get("gpu")
-    return found if isinstance(found, dict) else {}
+    metrics = worker.metrics.get("gpu")
+    return metrics if isinstance(metrics, dict) else {}

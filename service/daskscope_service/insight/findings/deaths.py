@@ -36,24 +36,24 @@ def killed_for_memory(evidence: Evidence) -> Outcome:
     use: the machine or the platform may have ended them for their memory.
     """
     run = evidence.run
-    found = _died(evidence)
-    ends = [max(loss.peak_memory or 0, loss.memory_used or 0) for loss in found]
+    died = _died(evidence)
+    ends = [max(loss.peak_memory or 0, loss.memory_used or 0) for loss in died]
     least = evidence.thresholds["killed.memory"]
-    if not found or any(
+    if not died or any(
         not loss.memory_limit or end < least * loss.memory_limit
-        for loss, end in zip(found, ends, strict=True)
+        for loss, end in zip(died, ends, strict=True)
     ):
         return None
-    limits = [loss.memory_limit or 0 for loss in found]
+    limits = [loss.memory_limit or 0 for loss in died]
     where = "h-losses" if run is None else "h-lost"
     return Finding(
         rule="killed-for-memory",
         severity="critical",
-        clause=f"{plural(len(found), 'worker')} died without reporting why, at "
+        clause=f"{plural(len(died), 'worker')} died without reporting why, at "
         f"{between(min(ends), max(ends))} of the {size(max(limits))} that each may use: the "
         "machine or the platform may have ended them for their memory",
         evidence=(
-            Measure("workers lost", len(found), "{worker}", where),
+            Measure("workers lost", len(died), "{worker}", where),
             Measure("memory at the end", max(ends), "By", where),
             Measure("memory limit", max(limits), "By"),
         ),
@@ -89,19 +89,19 @@ def killed_workers(evidence: Evidence) -> Outcome:
     run = evidence.run
     if run is None:
         return None
-    found = _died(evidence)
+    lost = _died(evidence)
     given_up = next((one for one in run.failures if KILLED_WORKER in one.type), None)
     if given_up is not None:
         prefix: str | None = given_up.function
-        found = [loss for loss in found if given_up.function in loss.tasks]
+        lost = [loss for loss in lost if given_up.function in loss.tasks]
         others = [loss for loss in evidence.losses if not loss.expected and is_of(loss, run)]
-        if others and not found:
+        if others and not lost:
             return None  # they ended for a reason that has a rule of its own
     else:
-        prefix = common_prefix(found)
-        if len(found) < 2 or prefix is None or _is_most(run, prefix, evidence):
+        prefix = common_prefix(lost)
+        if len(lost) < 2 or prefix is None or _is_most(run, prefix, evidence):
             return None
-    died = plural(len(found), "worker") if found else "workers"
+    died = plural(len(lost), "worker") if lost else "workers"
     ended = "; Dask gave up" if given_up is not None else ""
     link = f"failure-{given_up.fingerprint}" if given_up is not None else "h-lost"
     return Finding(
@@ -109,7 +109,7 @@ def killed_workers(evidence: Evidence) -> Outcome:
         severity="critical",
         clause=f"{died} that ran its tasks of {prefix} died one after another{ended}",
         evidence=(
-            Measure("workers lost", len(found), "{worker}", "h-lost"),
+            Measure("workers lost", len(lost), "{worker}", "h-lost"),
             *(
                 (Measure("tasks that were given up", given_up.count, "{task}", link),)
                 if given_up is not None
@@ -130,7 +130,7 @@ def killed_workers(evidence: Evidence) -> Outcome:
             ),
         ),
         saving=of_the_run(evidence) if run.status == "erred" else None,
-        confidence="high" if given_up is not None and found else "medium",
+        confidence="high" if given_up is not None and lost else "medium",
     )
 
 

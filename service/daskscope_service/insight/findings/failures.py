@@ -73,22 +73,22 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     that each may use; Dask gave up.
     """
     run = evidence.run
-    found = [
+    killed = [
         loss
         for loss in evidence.losses
         if not loss.expected
         and (loss.reason == LOSS_OUT_OF_MEMORY or loss.nanny_memory is not None)
         and (run is None or is_of(loss, run))
     ]
-    if not found:
+    if not killed:
         return None
-    ends = [max(loss.nanny_memory or 0, loss.peak_memory or 0) for loss in found]
+    ends = [max(loss.nanny_memory or 0, loss.peak_memory or 0) for loss in killed]
     seen = [end for end in ends if end]
-    limits = [loss.memory_limit for loss in found if loss.memory_limit]
+    limits = [loss.memory_limit for loss in killed if loss.memory_limit]
     at = f", at {between(min(seen), max(seen))}" if seen else ""
     of = f" of the {size(max(limits))} that each may use" if seen and limits else ""
-    who = common_prefix(found)
-    where = "h-losses" if run is None else "h-lost" if any(o.computations for o in found) else None
+    who = common_prefix(killed)
+    where = "h-losses" if run is None else "h-lost" if any(o.computations for o in killed) else None
     subject = f"its tasks of {who} ran" if who else "its tasks ran"
     gave_up = run is not None and any(KILLED_WORKER in failed.type for failed in run.failures)
     wanted = max(seen, default=0) * evidence.thresholds["memory.headroom"]
@@ -98,10 +98,10 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     return Finding(
         rule="out-of-memory",
         severity="critical",
-        clause=f"{subject} {plural(len(found), 'worker')} out of memory{at}{of}"
+        clause=f"{subject} {plural(len(killed), 'worker')} out of memory{at}{of}"
         + ("; Dask gave up" if gave_up else ""),
         evidence=(
-            Measure("workers lost", len(found), "{worker}", where),
+            Measure("workers lost", len(killed), "{worker}", where),
             *((Measure("memory at the end", max(seen), "By", where),) if seen else ()),
             *((Measure("memory limit", max(limits), "By"),) if limits else ()),
         ),

@@ -269,10 +269,10 @@ def compute_loop(evidence: Evidence) -> Outcome:
         return None
     if evidence.loops is None:
         return NotMeasured("its computations")
-    found = [loop for loop in evidence.loops if _is_loop(loop, evidence)]
-    if not found:
+    loops = [loop for loop in evidence.loops if _is_loop(loop, evidence)]
+    if not loops:
         return None
-    worst = max(found, key=lambda loop: loop.thread_seconds - loop.busy)
+    worst = max(loops, key=lambda loop: loop.thread_seconds - loop.busy)
     lost = worst.thread_seconds - worst.busy
     idle = lost / worst.thread_seconds
     threads = worst.thread_seconds / worst.seconds

@@ -43,11 +43,11 @@ def with_money(saving: Saving, evidence: Evidence) -> Saving:
     if currency is None:
         return saving
     if saving.unit == currency:
-        found = SavedMoney(saving.low, saving.high, currency, saving.formula)
+        saved = SavedMoney(saving.low, saving.high, currency, saving.formula)
     elif price is None or not evidence.threads:
         return saving
     else:
         a_second = price * evidence.threads
         formula = f"({saving.formula}) × {money(3600 * a_second, currency)} an hour of its threads"
-        found = SavedMoney(saving.low * a_second, saving.high * a_second, currency, formula)
-    return replace(saving, money=found)
+        saved = SavedMoney(saving.low * a_second, saving.high * a_second, currency, formula)
+    return replace(saving, money=saved)

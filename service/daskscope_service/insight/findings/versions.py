@@ -104,19 +104,19 @@ def key_collision(evidence: Evidence) -> Outcome:
     Example: the scheduler warned 1 time that two graphs used one key for different tasks: results
     may be wrong, or never come.
     """
-    run, found = evidence.run, evidence.meanwhile.collisions
+    run, collisions = evidence.run, evidence.meanwhile.collisions
     if run is None:
         return None
-    if found is None:
+    if collisions is None:
         return NotMeasured("what the scheduler logged")
-    if not found:
+    if not collisions:
         return None
     return Finding(
         rule="key-collision",
         severity="critical",
-        clause=f"the scheduler warned {plural(found, 'time')} that two graphs used one key for "
-        "different tasks: results may be wrong, or never come",
-        evidence=(Measure("warnings", found, "{warning}"),),
+        clause=f"the scheduler warned {plural(collisions, 'time')} that two graphs used one key "
+        "for different tasks: results may be wrong, or never come",
+        evidence=(Measure("warnings", collisions, "{warning}"),),
         actions=(
             Action("Use unique keys (key=, name=), or leave them to Dask."),
             Action("Or release the results of the earlier graph before the next one is sent."),

@@ -101,11 +101,11 @@ def warm_up(evidence: Evidence) -> Outcome:
     if run.workers is None:
         return NotMeasured("which runs were the first on their workers")
     beyond = [(group, _beyond_usual(group)) for group in run.groups]
-    found = [(group, lost) for group, lost in beyond if lost > 0]
-    if not found or not evidence.capacity:
+    first_runs = [(group, lost) for group, lost in beyond if lost > 0]
+    if not first_runs or not evidence.capacity:
         return None
-    lost = sum(one for _, one in found)
-    group, of_group = max(found, key=lambda one: one[1])
+    lost = sum(one for _, one in first_runs)
+    group, of_group = max(first_runs, key=lambda one: one[1])
     runs, seconds = group.first_runs or 1, group.first_seconds or 0.0
     if (
         of_group / runs < limits["warm-up.seconds"]

@@ -161,12 +161,12 @@ def _strongest(
     """Return the changes at ``points``, without those too weak against their neighbours."""
     points = list(points)
     while points:
-        found = _weigh(values, logs, points)
+        weighed = _weigh(values, logs, points)
         weak = [
-            one for one in found if (one.chance or 0.0) > MOST_CHANCE or not _is_large(logs, one)
+            one for one in weighed if (one.chance or 0.0) > MOST_CHANCE or not _is_large(logs, one)
         ]
         if not weak:
-            return found
+            return weighed
         # Drop the least certain one first: the runs on both of its sides then become one side.
         points.remove(max(weak, key=lambda one: one.chance or 0.0).index)
     return []
@@ -185,12 +185,14 @@ def _is_large(logs: Sequence[float], one: Change) -> bool:
 
 def _weigh(values: Sequence[float], logs: Sequence[float], points: Sequence[int]) -> list[Change]:
     bounds = [0, *points, len(values)]
-    found = []
+    weighed = []
     for (first, place), (_, end) in pairwise(pairwise(bounds)):
         before, after = values[first:place], values[place:end]
         chance = _chance(logs[first:place], logs[place:end], end - first)
-        found.append(Change(place, median(before), median(after), len(before), len(after), chance))
-    return found
+        weighed.append(
+            Change(place, median(before), median(after), len(before), len(after), chance)
+        )
+    return weighed
 
 
 def _chance(left: Sequence[float], right: Sequence[float], places: int) -> float:

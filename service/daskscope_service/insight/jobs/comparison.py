@@ -104,15 +104,15 @@ def compare(a: ComparedRun, b: ComparedRun, usual: float | None = None) -> Compa
     """Compare two runs. ``usual`` is by how many seconds equal runs of their job may differ."""
     seconds = b.row["duration"] - a.row["duration"]
     margin = max(_LEAST_SHARE * a.row["duration"], _LEAST_SECONDS, usual or 0.0)
-    found = sorted(parts(_spent(a), _spent(b)), key=lambda part: -abs(part.seconds))
+    by_size = sorted(parts(_spent(a), _spent(b)), key=lambda part: -abs(part.seconds))
     groups = _groups(a.groups, b.groups)
     candidates = _candidates(a, b, groups)
     differs = abs(seconds) > margin
     return Comparison(
-        sentence=_sentence(a, b, found, candidates, differs=differs),
+        sentence=_sentence(a, b, by_size, candidates, differs=differs),
         seconds=seconds,
         differs=differs,
-        parts=found,
+        parts=by_size,
         candidates=candidates,
         code=_code(a.code, b.code),
         groups=groups,
@@ -149,7 +149,7 @@ def _spent(run: ComparedRun) -> RunTime:
 def _sentence(
     a: ComparedRun,
     b: ComparedRun,
-    found: Sequence[WaterfallPart],
+    explained: Sequence[WaterfallPart],
     candidates: Sequence[Difference],
     *,
     differs: bool,
@@ -173,7 +173,7 @@ def _sentence(
         f"of {duration(before)}."
     )
     seconds = after - before
-    named = [part for part in found if part.seconds / seconds >= _NAMED_SHARE][:_MOST_NAMED]
+    named = [part for part in explained if part.seconds / seconds >= _NAMED_SHARE][:_MOST_NAMED]
     if named:
         which = "more" if seconds > 0 else "less"
         said = [f"{duration(abs(part.seconds))} are {_says(part)}" for part in named]
@@ -213,12 +213,12 @@ def _says(part: WaterfallPart) -> str:
 def _candidates(a: ComparedRun, b: ComparedRun, groups: Sequence[GroupPair]) -> list[Difference]:
     """Return all other differences, in the order in which the sentence names them."""
     one, other = a.row["on"], b.row["on"]
-    found = [*differences.versions(one, other), *_changed_code(a, b), *_workers(a, b)]
-    found += [*differences.memory(one, other), *differences.load(a.row, b.row), *_data(groups)]
-    found += [*differences.settings(one, other), *differences.places(one, other)]
+    candidates = [*differences.versions(one, other), *_changed_code(a, b), *_workers(a, b)]
+    candidates += [*differences.memory(one, other), *differences.load(a.row, b.row), *_data(groups)]
+    candidates += [*differences.settings(one, other), *differences.places(one, other)]
     if a.row["user"] != b.row["user"]:
-        found.append(Difference("place", "user", a.row["user"], b.row["user"]))
-    return [*found, *_shape(groups)]
+        candidates.append(Difference("place", "user", a.row["user"], b.row["user"]))
+    return [*candidates, *_shape(groups)]
 
 
 def _changed_code(a: ComparedRun, b: ComparedRun) -> list[Difference]:
@@ -229,18 +229,18 @@ def _changed_code(a: ComparedRun, b: ComparedRun) -> list[Difference]:
 
 
 def _workers(a: ComparedRun, b: ComparedRun) -> list[Difference]:
-    found = []
+    differing = []
     one, other = a.row["workers"], b.row["workers"]
     if one is not None and other is not None and one != other:
-        found.append(Difference("workers", "workers", number(one), number(other)))
+        differing.append(Difference("workers", "workers", number(one), number(other)))
     threads = [
         run.row["thread_seconds"] / run.row["duration"]
         for run in (a, b)
         if run.row["thread_seconds"] and run.row["duration"]
     ]
     if len(threads) == 2 and abs(threads[1] / threads[0] - 1) >= _LEAST_DATA:
-        found.append(Difference("workers", "threads", *map(short, threads)))
-    return found
+        differing.append(Difference("workers", "threads", *map(short, threads)))
+    return differing
 
 
 def _data(groups: Sequence[GroupPair]) -> list[Difference]:
@@ -252,38 +252,40 @@ def _data(groups: Sequence[GroupPair]) -> list[Difference]:
 
 
 def _shape(groups: Sequence[GroupPair]) -> list[Difference]:
-    found = []
+    differing = []
     for one in groups:
         before, after = one.runs
         if before is None or after is None:
             what = f"tasks of {one.prefix}"
             counts = (None if count is None else number(count) for count in (before, after))
-            found.append(Difference("shape", what, *counts))
-    return found
+            differing.append(Difference("shape", what, *counts))
+    return differing
 
 
 def _code(
     one: Sequence[tuple[str, str | None]], other: Sequence[tuple[str, str | None]]
 ) -> list[CodeDifference]:
     """Return how the code around the calls differs, for calls whose code both runs have."""
-    found, differ = [], CodeDiffer()
+    changed, differ = [], CodeDiffer()
     # Pair calls from the innermost outwards: one run may have sent more calls.
     pairs = zip(reversed(one), reversed(other), strict=False)
     for (_, before), (file, after) in pairs:
         if before is None or after is None or before == after:
             continue
         lines = differ.diff(before, after)
-        found.append(CodeDifference(file, "\n".join(lines[:_MOST_LINES]), len(lines) > _MOST_LINES))
-    return found
+        changed.append(
+            CodeDifference(file, "\n".join(lines[:_MOST_LINES]), len(lines) > _MOST_LINES)
+        )
+    return changed
 
 
 def _groups(one: Sequence[Readable], other: Sequence[Readable]) -> list[GroupPair]:
     """Return the groups of both runs by prefix; those whose seconds differ most come first."""
     sums = [_by_prefix(groups) for groups in (one, other)]
-    found = []
+    pairs = []
     for prefix in {*sums[0], *sums[1]}:
         pair = [each.get(prefix) for each in sums]
-        found.append(
+        pairs.append(
             GroupPair(
                 prefix,
                 *(
@@ -293,24 +295,24 @@ def _groups(one: Sequence[Readable], other: Sequence[Readable]) -> list[GroupPai
             )
         )
     return sorted(
-        found,
+        pairs,
         key=lambda pair: (-abs((pair.seconds[1] or 0.0) - (pair.seconds[0] or 0.0)), pair.prefix),
     )
 
 
 def _by_prefix(groups: Sequence[Readable]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    by_prefix: dict[str, dict[str, Any]] = {}
     for group in groups:
         none = {"runs": 0, "seconds": 0.0, "output_bytes": 0, "longest": None}
-        one = found.setdefault(group["prefix"], none)
+        one = by_prefix.setdefault(group["prefix"], none)
         one["runs"] += group["completed"]
         one["seconds"] += group["seconds"].get("compute", 0.0)
         one["output_bytes"] += group["output_bytes"]
         if group["longest"] is not None:
             one["longest"] = max(one["longest"] or 0.0, group["longest"])
-    for one in found.values():
+    for one in by_prefix.values():
         one["mean"] = one["seconds"] / one["runs"] if one["runs"] else None
-    return found
+    return by_prefix
 
 
 # --- Markdown -------------------------------------------------------------------------------------

@@ -36,12 +36,12 @@ class Difference:
 def versions(before: Readable, after: Readable) -> list[Difference]:
     """Return the packages, and Python, whose versions differ between two rows of clusters."""
     one, other = before["environment"], after["environment"]
-    found = [
+    differing = [
         Difference("version", what, one.get(field), other.get(field))
         for what, field in (("Python", "python"),)
         if one.get(field) != other.get(field)
     ]
-    return found + _of("version", one.get("packages") or {}, other.get("packages") or {})
+    return differing + _of("version", one.get("packages") or {}, other.get("packages") or {})
 
 
 def settings(before: Readable, after: Readable) -> list[Difference]:
@@ -51,7 +51,7 @@ def settings(before: Readable, after: Readable) -> list[Difference]:
 
 def places(before: Readable, after: Readable) -> list[Difference]:
     """Return how two clusters differ in their host, kind, operating system and processor."""
-    found = [
+    differing = [
         Difference("place", what, _text(before[field]), _text(after[field]))
         for what, field in (("scheduler's host", "host"), ("kind of cluster", "kind"))
         if before[field] != after[field]
@@ -59,8 +59,8 @@ def places(before: Readable, after: Readable) -> list[Difference]:
     for what, field in (("operating system", "operating_system"), ("processor", "architecture")):
         one, other = before["environment"].get(field), after["environment"].get(field)
         if one != other:
-            found.append(Difference("place", what, one, other))
-    return found
+            differing.append(Difference("place", what, one, other))
+    return differing
 
 
 def code_changed(before: Readable, after: Readable) -> bool:
@@ -72,13 +72,13 @@ def code_changed(before: Readable, after: Readable) -> bool:
 
 def changes_in_words(before: Readable, after: Readable) -> list[str]:
     """Return in words how a run's tasks, versions and code differ from those of the run before."""
-    found = [one.words for one in versions(before["on"], after["on"])]
+    words = [one.words for one in versions(before["on"], after["on"])]
     one, other = before["tasks"], after["tasks"]
     if one and not 0.9 <= other / one <= 1.1:
-        found.insert(0, f"{number(one)} → {plural(other, 'task')}")
+        words.insert(0, f"{number(one)} → {plural(other, 'task')}")
     if code_changed(before, after):
-        found.append("other code")
-    return found
+        words.append("other code")
+    return words
 
 
 def memory(before: Readable, after: Readable) -> list[Difference]:

@@ -131,8 +131,8 @@ def joined(rows: Iterable[Mapping[str, Any]], now: float) -> list[RepeatView]:
     works: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         works[row["together"]].append(row)
-    found = [_joined(steps, now) for steps in works.values()]
-    return sorted(found, key=lambda work: (-work.seconds_again, work.name))
+    views = [_joined(steps, now) for steps in works.values()]
+    return sorted(views, key=lambda work: (-work.seconds_again, work.name))
 
 
 def _joined(steps: list[Mapping[str, Any]], now: float) -> RepeatView:

@@ -70,7 +70,9 @@ def sizing_of(runs: Sequence[Readable], limits: Mapping[str, float]) -> Sizing:
         more = plural(missing, "more passed run")
         return Sizing(len(passed), missing, f"A size of its workers needs {more}.", ())
     proposals = [
-        found for found in (_memory(passed, limits), _threads(passed, limits)) if found is not None
+        proposal
+        for proposal in (_memory(passed, limits), _threads(passed, limits))
+        if proposal is not None
     ]
     if proposals:
         sentence = " ".join(one.sentence for one in proposals)

@@ -54,19 +54,19 @@ def summed_up(runs: Sequence[Readable]) -> Summary:
     if not passed:
         return Summary(0, (), None, None, None, "No run of it has passed yet.")
     durations = [run["duration"] for run in passed]
-    found = [
+    changed = [
         Changed(
             run["started_at"], run["cluster"], run["id"], change, passed[change.index - 1]["id"]
         )
         for change in changes(durations)
         if (run := passed[change.index])
     ]
-    since = found[-1].change.index if found else 0
+    since = changed[-1].change.index if changed else 0
     usual = median(durations[since:])
     tasks = median(run["task_seconds"] for run in passed[since:])
     varies = spread(durations[since:])
     return Summary(
-        len(passed), found, usual, varies, tasks, _sentence(len(passed), usual, varies, found)
+        len(passed), changed, usual, varies, tasks, _sentence(len(passed), usual, varies, changed)
     )
 
 
@@ -77,17 +77,17 @@ def has_passed(run: Readable) -> bool:
     )
 
 
-def _sentence(passed: int, usual: float, varies: float, found: Sequence[Changed]) -> str:
+def _sentence(passed: int, usual: float, varies: float, changed: Sequence[Changed]) -> str:
     if passed < LEAST_RUNS:
         few = "Only one run has" if passed == 1 else f"Only {passed} runs have"
         return f"It takes {duration(usual)}. {few} passed: too few to say whether it changed."
-    if not found:
+    if not changed:
         within = f", give or take {percent(varies)}" if varies >= 0.005 else ""
         return (
             f"It usually takes {duration(usual)}{within}; "
             f"nothing changed over the last {plural(passed, 'passed run')}."
         )
-    last = found[-1].change
+    last = changed[-1].change
     return (
         f"It takes {longer(last.share)} before: {duration(last.after)} instead of "
         f"{duration(last.before)}, for the last {plural(last.runs_after, 'passed run')}."

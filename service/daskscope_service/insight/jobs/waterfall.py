@@ -115,8 +115,8 @@ def parts(a: RunTime, b: RunTime) -> list[WaterfallPart]:
     one, other = _account(a, known=known), _account(b, known=known)
     if one is None or other is None:
         return [part for part in (_rest(a, b),) if part.seconds]
-    found = _parts(one, other, known=known)
-    return [part for part in found if abs(part.seconds) > 1e-9]
+    parts_of_all = _parts(one, other, known=known)
+    return [part for part in parts_of_all if abs(part.seconds) > 1e-9]
 
 
 def _rest(a: RunTime, b: RunTime) -> WaterfallPart:
