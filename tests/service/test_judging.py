@@ -191,10 +191,10 @@ def test_what_has_no_job_keeps_back_no_other(
 ) -> None:
     look = namer.Namer._look
 
-    def looked(self: Any, one: Any, *known: Any) -> Any:
+    def looked(self: Any, scope: Any, one: Any, steps: Any) -> Any:
         if one.row["id"] == "bad":
             raise KeyError("as if a row were of a kind that nobody thought of")
-        return look(self, one, *known)
+        return look(self, scope, one, steps)
 
     monkeypatch.setattr(namer.Namer, "_look", looked)
     now = time.time()
