@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import TraceFlags, TraceState
 
 from daskscope import names
+from daskscope.observe.tasks.trace_context import parse
 from tests.exporter.conftest import TOKEN, Register
 from tests.exporter.dask_process import dask_process
 from tests.exporter.recorder import Recorder
@@ -228,6 +229,31 @@ def test_a_state_in_the_environment_that_could_not_be_sent_is_left_out(
         pass
     seen = client.submit(own_span, pure=False).result(timeout=60)
     assert below_its_group(recorder, seen).trace_state == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("vendor=x:1, other=y", True),
+        ("9tenant@system=a b", True),
+        ("a=b,,c=d,", True),
+        ("a=" + "b" * 300, False),
+        ("A=b", False),
+        ("a==b", False),
+        ("=", False),
+        ("nonsense", False),
+        ("a=\tb", False),
+        (",".join(f"k{number}=v" for number in range(33)), False),
+    ],
+)
+def test_a_state_is_handed_on_only_if_none_who_reads_it_complains(
+    state: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = parse(CALLER, state)
+    assert context is not None
+    assert context.state == (state if told else "")
+    TraceState.from_header([context.state])
+    assert not caplog.records
 
 
 def test_the_active_span_goes_before_the_environment(

@@ -254,6 +254,22 @@ def test_a_page_sends_strangers_to_sign_in_and_back(shared_service: ServiceProce
     assert answer.headers["Location"] == "/sign-in?next=%2Fclusters%2Fx%3Ftab%3D1"
 
 
+@pytest.mark.parametrize("signed_in", [False, True])
+def test_what_redirects_has_headers_that_proxies_accept(
+    shared_service: ServiceProcess, signed_in: bool
+) -> None:
+    session = requests.Session()
+    if signed_in:
+        form = {"token": shared_service.token(["read"])}
+        assert session.post(f"{shared_service.url}/sign-in", data=form, timeout=30).ok
+    for path in ("/clusters", "/computations", "/exceptions", "/jobs", "/findings", "/profile"):
+        for name in (100 * "x", 6_000 * "x", 3_000 * "é"):
+            address = f"{shared_service.url}{path}?user={name}&cluster="
+            answer = session.get(address, allow_redirects=False, timeout=30)
+            assert answer.status_code < 500
+            assert sum(map(len, answer.headers.values())) < 3_500
+
+
 @pytest.mark.parametrize(
     ("target", "safe"),
     [
@@ -266,6 +282,9 @@ def test_a_page_sends_strangers_to_sign_in_and_back(shared_service: ServiceProce
         ("/a\\b", "/"),
         ("/\t/evil.example", "/"),
         ("javascript:alert(1)", "/"),
+        # Proxies accept some kilobytes of headers.
+        ("/clusters?name=" + 2_000 * "x", "/"),
+        ("/clusters?name=" + 500 * "é", "/"),
     ],
 )
 def test_sign_in_leads_nowhere_else(target: str | None, safe: str) -> None:

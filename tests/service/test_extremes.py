@@ -616,6 +616,24 @@ def test_nothing_that_is_for_signed_in_people_is_kept_by_browsers_or_proxies(app
     assert asked > 40
 
 
+@pytest.mark.parametrize("character", ["x", "_", "%"])
+def test_texts_of_any_length_can_be_looked_for(app: Flask, character: str) -> None:
+    client = sent(app, make_beat(make_cluster(CLUSTERS[0])), bodies={})
+    text = character * 55_000  # as many as a request has room for
+    for path, filters in {
+        "/clusters": ("name", "kind", "tag", "user"),
+        "/clusters.csv": ("name", "tag"),
+        "/computations": ("user", "cluster"),
+        "/exceptions": ("user", "cluster"),
+        "/events": ("topic", "cluster"),
+        "/logs": ("text", "computation"),
+        "/jobs": ("user",),
+    }.items():
+        for name in filters:
+            answer = client.get(path, query_string={name: text})
+            assert answer.status_code in (200, 400), (path, name, answer.status_code)
+
+
 def test_only_reports_wait_for_who_writes(app: Flask) -> None:
     opened = services(app).engine
     if opened.dialect.name != "sqlite":

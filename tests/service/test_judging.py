@@ -17,7 +17,7 @@ from daskscope.codec import encode
 from daskscope_service.accounts import tokens
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.findings import evaluator
+from daskscope_service.findings import cluster_passes, evaluator
 from daskscope_service.findings.cluster_passes import ClusterPasses
 from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.ingest.heartbeat import BeatStore
@@ -319,6 +319,21 @@ def test_no_number_is_stored_that_json_has_no_word_for(engine: Engine) -> None:
     row = {"workspace": "default", "id": "a", "change": {"ratio": float("inf")}}
     with pytest.raises(StatementError, match="not JSON compliant"), writing(engine) as connection:
         connection.execute(insert(schema.job), row)
+
+
+def test_of_very_many_clusters_a_round_reads_some_and_the_next_ones_go_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_passes, "_MOST_READ", 2)
+    for number in range(5):
+        place.keep("default", cluster=make_cluster(f"c{number}"), status=BUSY)
+    passes = ClusterPasses(place.engine, EmbeddedSeries(place.engine), 60.0, lambda _: None)
+    now = time.time()
+    assert [passes.round("default", now, 0.0) for _ in range(3)] == [
+        (2, False),
+        (2, False),
+        (1, True),
+    ]
 
 
 def test_a_silent_cluster_is_judged_once_more_and_then_seldom(

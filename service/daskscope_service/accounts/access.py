@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Flask, current_app, g, redirect, request
 from flask.typing import ResponseReturnValue
@@ -37,6 +37,10 @@ _RANK = ("viewer", "member", "owner")
 
 #: Seconds after sign-in for which a session may do what :func:`check_fresh` guards.
 FRESH_SECONDS = 60 * 60.0
+
+#: The most characters of the page to return to after sign-in, which is in the answer's headers:
+#: nginx accepts 4 KiB of those, and answers 502 otherwise.
+_LONGEST_NEXT = 2_000
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -136,7 +140,7 @@ def signed_in(view: Callable[P, ResponseReturnValue]) -> Callable[P, ResponseRet
         session = current_session()
         if session is None:
             here = request.full_path.rstrip("?") if request.method == "GET" else "/"
-            return redirect(f"/sign-in?{urlencode({'next': here})}", code=303)
+            return redirect(f"/sign-in?{urlencode({'next': safe_next(here)})}", code=303)
         g.caller = _caller_of(session)
         g.workspace = session.workspace
         if session.user is not None:  # for the workspace menu in the header
@@ -238,6 +242,8 @@ def safe_next(target: str | None) -> str:
     """Return ``target`` if it is a path on this site, else ``/``: where to go after sign-in."""
     # Browsers read "//host" and "/\host" as another site, and drop tabs and line ends.
     if target is None or not target.startswith("/") or target.startswith(("//", "/\\")):
+        return "/"
+    if len(quote(target)) > _LONGEST_NEXT:
         return "/"
     return target if target.isprintable() and "\\" not in target else "/"
 

@@ -23,8 +23,8 @@ from daskscope_service.queries.cluster_filter import (
     tag_filter,
 )
 from daskscope_service.web.downloads import csv_list, make_columns
+from daskscope_service.web.forms import tidied
 from daskscope_service.web.parameters import ROWS_SHOWN, bad, one_of, optional, selection
-from daskscope_service.web.template_filters import address
 
 blueprint = Blueprint("cluster_list", __name__)
 
@@ -50,11 +50,8 @@ _CSV = make_columns(
 @signed_in
 def clusters() -> ResponseReturnValue:
     """Show the clusters that match the filters, or how to report the first one."""
-    if not all(request.args.values()):
-        # A browser also sends the empty fields of a form. Redirect to an address without them.
-        return redirect(
-            address(**{name: None for name, value in request.args.items() if not value})
-        )
+    if tidy := tidied():
+        return redirect(tidy)
     selected, which = _asked_for()
     with reading() as scope:
         page = find_clusters(scope, selected, which)

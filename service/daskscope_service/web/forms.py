@@ -18,6 +18,9 @@ from daskscope_service.web.template_filters import address
 MAX_BYTES = 64 * 1024
 MAX_FIELDS = 1000
 
+#: The most characters of an address to which a page redirects: nginx accepts 4 KiB of headers.
+MAX_LOCATION = 3_000
+
 
 def install(app: Flask) -> None:
     """Limit the size of request bodies and forms of ``app``."""
@@ -61,7 +64,9 @@ def said(name: str) -> str:
 def tidied() -> str | None:
     """Return the address of this page without empty parameters; None if there are none.
 
-    A browser sends the empty fields of a form as parameters.
+    A browser sends the empty fields of a form as parameters. It is also None for an address that
+    proxies may not accept in an answer's headers.
     """
     empty = {name: None for name, value in request.args.items() if not value.strip()}
-    return address(**empty) if empty else None
+    tidy = address(**empty) if empty else ""
+    return tidy if 0 < len(tidy) <= MAX_LOCATION else None

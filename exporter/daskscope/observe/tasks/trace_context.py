@@ -22,6 +22,12 @@ _TRACEPARENT = re.compile(
     r"-(?!0{16})(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
 
+#: The most members of a ``tracestate``, and what one is, by W3C. OpenTelemetry logs a warning for
+#: each other one wherever it reads it, and a message with a lone surrogate cannot be sent.
+MAX_MEMBERS = 32
+_NAME = r"[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13}"
+_MEMBER = re.compile(rf"(?:{_NAME})=[ -+\--<>-~]{{0,255}}[!-+\--<>-~]")
+
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
@@ -44,12 +50,19 @@ def parse(text: object, state: object = "") -> TraceContext | None:
     match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
     if match is None or (match["version"] == "00" and match["more"] is not None):
         return None
-    if not isinstance(state, str) or len(state) > MAX_STATE:
-        state = ""
-    # W3C allows nothing else, and a message to a worker with a lone surrogate cannot be sent.
-    if not (state.isascii() and state.isprintable()):
+    if not isinstance(state, str) or not _is_state(state):
         state = ""
     return TraceContext(match["trace"], match["span"], bool(int(match["flags"], 16) & 1), state)
+
+
+def _is_state(text: str) -> bool:
+    """Return whether ``text`` is a ``tracestate`` that all who read it accept."""
+    members = [member for one in text.split(",") if (member := one.strip(" "))]
+    return (
+        len(text) <= MAX_STATE
+        and len(members) <= MAX_MEMBERS
+        and all(map(_MEMBER.fullmatch, members))
+    )
 
 
 def of_computation(
