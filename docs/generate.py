@@ -472,8 +472,8 @@ prove it, what to do, and what that saves. The same is in the answers of the [AP
 Lists of computations and clusters show the first cause of each, and can be filtered by it. The page
 *Findings* lists all causes, and adds up the thread time and the cost that each lost; the overview
 shows those that cost most in the last seven days. A notification of kind *finding* reports each of
-them once a day for each user. By OTLP they leave as log events, [`dask.finding`](telemetry.md), for
-Grafana and whatever else reads them.
+them once, and again [when it changes](operations.md#notifications). By OTLP they leave as log
+events, [`dask.finding`](telemetry.md), for Grafana and whatever else reads them.
 
 The service makes findings of what clusters sent: at a computation's end, and each minute while it
 runs. `daskscope findings rebuild` has them made anew.

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 import requests
-from sqlalchemy import delete, literal, or_, select, update
+from sqlalchemy import delete, insert, literal, or_, select, update
 
 from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
 from daskscope_service.notifications import addresses
-from daskscope_service.notifications.notifier import PAUSE, Notifier
+from daskscope_service.notifications.due_notices import COMES_BACK_AFTER, store_new_notices
+from daskscope_service.notifications.notifier import PAUSE, Notifier, delete_old_notices
 from daskscope_service.notifications.sending import Sender
 from daskscope_service.notifications.wording import KINDS, MOST_LINES, cluster_silent, message
 from tests.patience import wait_until
@@ -168,7 +169,7 @@ def test_what_happens_together_is_told_together_with_links_and_once(
     assert len(webhook.told) == 1
 
 
-def test_a_cause_that_costs_is_reported_once_a_day(
+def test_a_cause_that_costs_is_reported_once(
     workspace: Workspace, owner: requests.Session, webhook: Webhook
 ) -> None:
     add(workspace, owner, webhook.address)
@@ -188,6 +189,80 @@ def test_a_cause_that_costs_is_reported_once_a_day(
     wait_until(lambda: shown(workspace)["sent_at"])
     let_time_pass(workspace)
     assert rounds(workspace) == 0
+
+
+def _store_notices(workspace: Workspace) -> list[tuple[str, str | None]]:
+    """Store what is new now; return the notices of findings: the id, and the severity."""
+    store_new_notices(workspace.service.engine, workspace.name, 60.0, listens=False)
+    table = schema.notice
+    query = select(table.c.id, table.c.severity, table.c.found_at).where(
+        table.c.workspace == workspace.name, table.c.kind == "finding"
+    )
+    with workspace.service.engine.connect() as connection:
+        return [(row.id, row.severity) for row in connection.execute(query)]
+
+
+def _set(workspace: Workspace, table: Any, **values: Any) -> None:
+    with writing(workspace.service.engine) as connection:
+        connection.execute(update(table).where(table.c.workspace == workspace.name).values(values))
+
+
+def _found_at(workspace: Workspace) -> float:
+    table = schema.notice
+    query = select(table.c.found_at).where(table.c.workspace == workspace.name)
+    with workspace.service.engine.connect() as connection:
+        return float(connection.execute(query).scalar_one())
+
+
+def test_a_finding_is_news_again_only_once_it_has_changed(workspace: Workspace) -> None:
+    status = make_status(threads=4, peak_threads=4)
+    now = time.time()
+    workspace.beat(status=status, **make_tiny_tasks("c1", now - 500, now - 483.6))
+    wait_until(lambda: workspace.get("computations")["items"][0]["cause"])
+    # It is of its job, for which it waits.
+    wait_until(lambda: _store_notices(workspace))
+    [job] = workspace.get("jobs")["items"]
+    whose = f"job:{job['id']}"
+    assert _store_notices(workspace) == [(f"finding:tiny-tasks:{whose}", "warning")]
+    day = 86400.0
+    # On the next day, in another run: no news, but it is noted that it still occurs.
+    long_ago = time.time() - 13 * day
+    _set(workspace, schema.notice, found_at=long_ago, seen_at=long_ago)
+    _store_notices(workspace)
+    assert _found_at(workspace) == long_ago
+    _set(workspace, schema.notice, seen_at=schema.notice.c.seen_at - 13 * day)
+    _store_notices(workspace)
+    assert _found_at(workspace) == long_ago
+    # It gets more severe, which is news once.
+    _set(workspace, schema.finding, severity="critical")
+    assert _store_notices(workspace) == [(f"finding:tiny-tasks:{whose}", "critical")]
+    assert _found_at(workspace) > now
+    # It gets less severe: no news, and none when it is as severe as before.
+    _set(workspace, schema.notice, found_at=long_ago)
+    for severity in ("warning", "critical"):
+        _set(workspace, schema.finding, severity=severity)
+        _store_notices(workspace)
+        assert _found_at(workspace) == long_ago
+    # It comes back after two weeks in which it did not occur.
+    _set(workspace, schema.notice, seen_at=time.time() - COMES_BACK_AFTER - day)
+    _store_notices(workspace)
+    assert _found_at(workspace) > now
+
+
+def test_notices_of_findings_that_still_occur_are_kept(workspace: Workspace) -> None:
+    old = time.time() - 50 * 86400.0
+    notice = schema.notice
+    common = {"workspace": workspace.name, "kind": "finding", "cluster": "", "found_at": old}
+    common |= {"sentence": "", "path": "/", "severity": "warning"}
+    with writing(workspace.service.engine) as connection:
+        connection.execute(
+            insert(notice), [common | {"id": id, "seen_at": seen} for id, seen in
+                             (("gone", old), ("occurs", time.time()))],
+        )  # fmt: skip
+    delete_old_notices(workspace.service.engine)
+    query = select(notice.c.id).where(notice.c.workspace == workspace.name)
+    with workspace.service.engine.connect() as connection:
+        assert list(connection.execute(query).scalars()) == ["occurs"]
 
 
 def test_between_two_messages_is_a_pause_and_one_process_sends_what_has_come(

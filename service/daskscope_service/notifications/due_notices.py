@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, and_, not_
+from sqlalchemy import Connection, Engine, and_, not_, update
 
 from daskscope_service.costs.budgets import list_budgets
 from daskscope_service.costs.forecasts import cost_of_month, month_of, subject
@@ -22,6 +22,7 @@ from daskscope_service.db.schema import (
     notice,
 )
 from daskscope_service.db.statements import Upsert
+from daskscope_service.insight.findings.finding import SEVERITIES
 from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
 from daskscope_service.queries.mutes import not_muted
@@ -30,6 +31,13 @@ from daskscope_service.queries.mutes import not_muted
 _BEGAN_WITHIN, _FOUND_WITHIN = 86400.0, 600.0
 #: How many findings one round reads.
 _MOST_FINDINGS = 200
+#: A finding that did not occur for so many seconds is news when it occurs again. Notices of
+#: findings must be kept for longer.
+COMES_BACK_AFTER = 14 * 86400.0
+#: Seconds between two notes of when a finding last occurred.
+_NOTED_EACH = 3600.0
+#: Seconds for which a finding waits until it is known of which job its computation is a run.
+_JOB_KNOWN_WITHIN = 120.0
 #: The rule whose finding is about a job, and for how many seconds since the job's change it is
 #: news. Notices must be kept for longer, or a finding would be sent twice.
 _OF_JOBS, _CHANGED_WITHIN = "slower-than-before", 30 * 86400.0
@@ -59,24 +67,50 @@ def store_new_notices(
         notices = [*_over_budget(connection, workspace), *_findings(connection, workspace)]
         if listens:
             notices += _silent(connection, workspace, silent_after)
-        new = {one["id"]: one for one in notices}
+        now = time.time()
+        given = {"workspace": workspace, "found_at": now, "severity": None, "seen_at": None}
+        new = {one["id"]: given | one for one in notices}
+        occurred = []
         ids = list(new)
         for first in range(0, len(ids), _AT_ONCE):
             some = ids[first : first + _AT_ONCE]
-            known = select_in(workspace, notice, notice.c.id).where(notice.c.id.in_(some))
-            for id in connection.execute(known).scalars():
-                del new[id]
-    if new:
-        statement = Upsert(engine, notice)
-        with writing(engine) as connection:
-            statement.run(
-                connection,
-                [
-                    tuple((one | {"workspace": workspace, "found_at": time.time()})[name]
-                          for name in statement.columns)
-                    for one in new.values()
-                ],
-            )  # fmt: skip
+            columns = (notice.c.id, notice.c.severity, notice.c.seen_at)
+            known = select_in(workspace, notice, *columns).where(notice.c.id.in_(some))
+            for row in connection.execute(known):
+                values = _occurred_again(new.pop(row.id), row.severity, row.seen_at, now)
+                if values:
+                    occurred.append((row, values))
+    if not (new or occurred):
+        return
+    statement = Upsert(engine, notice)
+    with writing(engine) as connection:
+        statement.run(connection, [statement.row(one) for one in new.values()])
+        for row, values in occurred:
+            connection.execute(
+                update(notice)
+                .where(notice.c.workspace == workspace, notice.c.id == row.id)
+                # Not if another process was quicker.
+                .where(notice.c.seen_at == row.seen_at)
+                .values(values)
+            )
+
+
+def _occurred_again(
+    one: Mapping[str, Any], severity: str | None, seen_at: float | None, now: float
+) -> dict[str, Any] | None:
+    """Return what changes in the notice of a finding that occurs again; None: nothing.
+
+    ``severity`` and ``seen_at`` are the notice's. With a new ``found_at``, it is sent once more.
+    """
+    if severity is None or seen_at is None:
+        return None  # not of a finding
+    if _graver(one["severity"], severity) or abs(now - seen_at) > COMES_BACK_AFTER:
+        return dict(one)
+    return {"seen_at": now} if seen_at < now - _NOTED_EACH else None
+
+
+def _graver(severity: str, than: str) -> bool:
+    return SEVERITIES.index(severity) < SEVERITIES.index(than)
 
 
 def _silent(connection: Connection, workspace: str, silent_after: float) -> list[dict[str, Any]]:
@@ -122,7 +156,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
         )
         .outerjoin(job, and_(job.c.workspace == finding.c.workspace, job.c.id == computation.c.job))
         .add_columns(*(cluster.c.name, finding.c.cost, finding.c.currency, finding.c.price_source))
-        .add_columns(computation.c.job, job.c.change_at)
+        .add_columns(computation.c.job, computation.c.job_due_at, job.c.change_at)
         .where(
             finding.c.at > now - _BEGAN_WITHIN,
             FINDING_COSTS,
@@ -135,29 +169,34 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
     )
     notices: dict[str, dict[str, Any]] = {}
     for row in connection.execute(query).mappings():
-        # Work that is repeated has the same findings each time: one notice per day is enough.
-        day = datetime.fromtimestamp(row["at"], UTC).date()
-        id = f"finding:{row['rule']}:{row['severity']}:{row['user']}:{day}"
+        due_at = row["job_due_at"]
+        if row["job"] is None and due_at is not None and due_at > now - _JOB_KNOWN_WITHIN:
+            continue  # the next rounds know its job
+        # Work that is repeated has the same findings each time: one notice is enough until they
+        # change.
+        whose = f"job:{row['job']}" if row["job"] else f"user:{row['user']}"
+        id = f"finding:{row['rule']}:{whose}"
+        occurs: dict[str, Any] = {"severity": row["severity"], "seen_at": now}
         if row["rule"] == _OF_JOBS:
             # Each run of the job has the same finding until the job changes again: one notice per
             # change is enough. Runs from before the change are no news.
             changed_at = row["change_at"] or 0.0
             if not now - _CHANGED_WITHIN < changed_at <= row["at"]:
                 continue
-            id = f"finding:{row['rule']}:{row['job']}:{changed_at:.3f}"
+            id, occurs = f"finding:{row['rule']}:{row['job']}:{changed_at:.3f}", {}
         path = f"/clusters/{quote(row['cluster'], safe='')}"
         if row["computation"]:
             path += f"/computations/{quote(row['computation'], safe='')}"
-        notices.setdefault(
-            id,
-            {
-                "id": id,
-                "kind": "finding",
-                "cluster": row["cluster"],
-                "sentence": words.finding({**row}),
-                "path": f"{path}#finding-{row['rule']}",
-            },
-        )
+        if id in notices and not (occurs and _graver(row["severity"], notices[id]["severity"])):
+            continue
+        notices[id] = {
+            "id": id,
+            "kind": "finding",
+            "cluster": row["cluster"],
+            "sentence": words.finding({**row}),
+            "path": f"{path}#finding-{row['rule']}",
+            **occurs,
+        }
     return list(notices.values())
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, Row, delete, func, select, update
+from sqlalchemy import Engine, Row, delete, func, or_, select, update
 
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
@@ -45,7 +45,7 @@ PAUSE_PART = 0.25
 #: Seconds for which a claim lasts: several times what the slowest service takes for a message.
 CLAIMED = 120.0
 #: Seconds for which notices are kept: longer than a month, because a passed budget is reported once
-#: a month.
+#: a month. Those of findings are kept for so long after the finding last occurred.
 KEPT = 40 * 86400.0
 
 #: How many notices one transaction deletes.
@@ -154,7 +154,9 @@ def _forget(engine: Engine, before: float, ended: threading.Event, name: str) ->
 
     It does so in small transactions with pauses, so that others can write.
     """
-    old = select_in(name, notice, notice.c.id).where(notice.c.found_at < before)
+    old = select_in(name, notice, notice.c.id).where(
+        notice.c.found_at < before, or_(notice.c.seen_at.is_(None), notice.c.seen_at < before)
+    )
     old = old.order_by(notice.c.found_at).limit(_TOGETHER)
     forgotten = 0
     while True:
