@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from daskscope_service.insight.findings.evidence import Evidence, Holder, Meanwhile, Slower
+from daskscope_service.insight.findings.finding import Saving
 from daskscope_service.insight.findings.headline import in_words, saving_in_words
 from daskscope_service.insight.findings.rules import RULES, judge
 from daskscope_service.insight.findings.thresholds import DEFAULTS
+from daskscope_service.insight.jobs.sizing import Proposal, Sizing
 from tests.insight import paced
 from tests.insight.constructed import (
     GIB,
@@ -158,7 +160,29 @@ SLOWER = evidence(
     run={"duration": 20.0},
     slower=Slower(10.0, 20.1, 6, 5, None, "c0", ("dask 2026.8.0 → 2026.9.0", "other code")),
 )
+MEMORY_OF_JOB = Proposal("memory", 8 * GIB, 2 * GIB, 2.5 * GIB, "By", "", "--memory-limit 2560MiB",
+                         Saving(0.0, 0.02, "USD", "unused memory"))  # fmt: skip
+THREADS_OF_JOB = Proposal("threads", 16.0, 4.0, 5.0, "{thread}", "", "5 threads in all",
+                          Saving(0.0, 0.03, "USD", "unused threads"))  # fmt: skip
+PRICED = {"prices": {"thread": 0.1}, "currency": "USD", "price_source": "workspace",
+          "cost": 0.1, "worker_seconds": {"busy": 3600.0}}  # fmt: skip
+
+
+def sized(*proposals: Proposal, runs: int = 6, **cluster: Any) -> Evidence:
+    """Return the last of so many passed runs of a job, which propose other sizes."""
+    missing = max(5 - runs, 0)
+    return replace(
+        evidence(run={"duration": 100.0, "seconds": {"compute": 350.0}}, cluster=PRICED | cluster),
+        sizing=Sizing(runs, missing, "", proposals),
+    )
+
+
 SICK: dict[str, Evidence] = {
+    "oversized-memory": sized(MEMORY_OF_JOB),
+    "undersized-memory": sized(
+        replace(MEMORY_OF_JOB, most=7.5 * GIB, wanted=9.375 * GIB, saving=None)
+    ),
+    "oversized-threads": sized(THREADS_OF_JOB),
     "tiny-tasks": TINY,
     "spilling": SPILLING,
     "out-of-memory": OUT_OF_MEMORY,
@@ -263,6 +287,12 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
          "98\N{NO-BREAK SPACE}% of the memory lay idle (0.0178 USD)."),
         ("unused-gpu", "2 workers have GPUs, which were used for at most 0\N{NO-BREAK SPACE}% "
          "while tasks ran for 6 min 40 s."),
+        ("oversized-memory", "No worker used more than 2 GiB of 8 GiB in its job's last 6 passed "
+         "runs: 2.5 GiB would do."),
+        ("undersized-memory", "A worker used 7.5 GiB of its 8 GiB (94\N{NO-BREAK SPACE}%) in its "
+         "job's last 6 passed runs, and at 95 % its nanny ends it: 9.38 GiB would do."),
+        ("oversized-threads", "At most 4.0 of 16 threads had work on average in its job's last 6 "
+         "passed runs: 5 would do, unless it needs many at once for a while."),
         *paced.SAID,
     ],
 )  # fmt: skip
@@ -300,7 +330,38 @@ def test_cutting_chunks_apart_is_a_part_of_a_rechunk() -> None:
     assert "(rechunk-slice): 40.0 s" in sentence(rechunk)
 
 
+def test_a_size_needs_five_runs_and_a_cluster_whose_size_was_chosen() -> None:
+    few = judge(sized(runs=3))
+    assert few.findings == ()
+    for rule in ("undersized-memory", "oversized-memory", "oversized-threads"):
+        assert few.not_measured[rule] == "2 more passed runs of its job"
+    # In the process of its client, at list prices: the cluster takes what the machine has.
+    own = judge(sized(MEMORY_OF_JOB, THREADS_OF_JOB, price_source="list"))
+    assert own.findings == ()
+    assert {"oversized-memory", "oversized-threads"} <= own.not_measured.keys()
+    rented = judge(sized(THREADS_OF_JOB, price_source="list", in_client=False))
+    assert [one.rule for one in rented.findings] == ["oversized-threads"]
+
+
+def test_a_size_costs_what_it_would_save_and_alarms_by_its_mass() -> None:
+    [found] = judge(sized(THREADS_OF_JOB)).findings
+    assert (found.severity, found.seconds, found.cost) == ("warning", 1100.0, 0.03)
+    assert found.saving is not None
+    assert found.saving.formula == "unused threads"
+    [found] = judge(sized(MEMORY_OF_JOB)).findings
+    # 0.02 USD are 720 s of a thread.
+    assert (found.severity, found.seconds, found.cost) == ("warning", None, 0.02)
+    little = replace(MEMORY_OF_JOB, saving=Saving(0.0, 0.0005, "USD", "unused memory"))
+    assert judge(sized(little)).findings[0].severity == "notice"
+    # Too few tasks are the reason why threads are idle, so that their time is not counted twice.
+    few_tasks = replace(TOO_FEW, sizing=sized(THREADS_OF_JOB).sizing)
+    few_tasks = paced.changed(few_tasks, "cluster", **PRICED)
+    by_rule = {one.rule: one for one in judge(few_tasks).findings}
+    assert by_rule["oversized-threads"].suppressed_by == "too-few-tasks"
+
+
 HEALTHY: dict[str, Evidence] = {
+    "a job whose size is right": sized(),
     "computing": evidence(),
     # The nearest healthy runs, by the numbers that were measured of them.
     "oversubscribed CPU, no GIL": without(

@@ -234,6 +234,26 @@ def test_a_job_says_which_size_its_workers_need(place: Place) -> None:
     assert "<code>--memory-limit 1280MiB</code>" in page
     assert found["saving"]["text"] in page
     assert found["saving"]["text"].endswith("(estimate)")
+    stored: list[Any] = []
+
+    def is_stored() -> bool:
+        stored[:] = place.answer("findings", rule="oversized-memory")["items"]
+        return bool(stored)
+
+    assert wait_until(is_stored)
+    [finding] = stored
+    assert finding["computation"] == "run-5"
+    assert finding["sentence"] == (
+        "No worker used more than 1 GiB of 8 GiB in its job's last 5 passed runs: 1.25 GiB would "
+        "do."
+    )
+    assert finding["saving"]["high"] == pytest.approx(found["saving"]["high"])
+    assert finding["cost"] == pytest.approx(found["saving"]["high"])
+    csv = place.session.get(f"{place.service.url}/findings.csv", timeout=30).text
+    assert "oversized-memory" in csv
+    [before] = [one for one in place.answer("computations")["items"] if one["id"] == "run-4"]
+    whole = place.answer(f"clusters/{before['cluster']}/computations/run-4")
+    assert whole["not_measured"]["oversized-memory"] == "1 more passed run of its job"
 
 
 @pytest.mark.sqlite

@@ -56,6 +56,8 @@ _ANEW = 0.0
 _MARKED_TOGETHER = 1000
 #: Beats after the end of a computation within which its last measurements arrive.
 _SETTLES = 3
+#: Seconds until a computation is judged again while it is not known of which job it is a run.
+_JOB_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +195,14 @@ class Evaluator:
             )
 
     def _judged(self, scope: Scope, row: Any) -> _Judged:
+        columns = [computation.c[name] for name in ("user", "job", "job_due_at")]
+        whose = scope.connection.execute(
+            scope.select(computation, *columns).where(
+                computation.c.cluster == row.cluster, computation.c.id == row.id
+            )
+        ).first()
         found = evidence.of_computation(scope, self._store, row.cluster, row.id)
-        if found is None or found.run is None:
+        if found is None or found.run is None or whose is None:
             return _Judged([], None, has_ended=True)
         run, of = found.run, found.cluster
         next_at: float | None = None
@@ -205,11 +213,9 @@ class Evaluator:
                 next_at = scope.now + _RUNNING_SECONDS
             elif known_for < _SETTLES * found.interval:
                 next_at = scope.now + found.interval
-        whose = scope.select(computation, computation.c.user).where(
-            computation.c.cluster == row.cluster, computation.c.id == row.id
-        )
-        user = scope.connection.execute(whose).scalar() or ""
-        findings = as_rows(judge(found), user, run.started_at, scope.now)
+        if next_at is None and whose.job is None and whose.job_due_at is not None:
+            next_at = scope.now + _JOB_SECONDS  # some findings are by the runs of its job
+        findings = as_rows(judge(found), whose.user, run.started_at, scope.now)
         return _Judged(findings, next_at, has_ended=not runs)
 
     def _repriced(self) -> dict[str, float]:

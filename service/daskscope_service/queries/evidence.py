@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -25,6 +26,8 @@ from daskscope_service.insight.findings.evidence import (
 )
 from daskscope_service.insight.flame import lines_of, merge, waits
 from daskscope_service.insight.jobs.differences import changes_in_words
+from daskscope_service.insight.jobs.sizing import Sizing, sizing_of
+from daskscope_service.insight.jobs.summary import has_passed
 from daskscope_service.insight.progress import done_of
 from daskscope_service.insight.stuck import waiting_for_worker
 from daskscope_service.insight.verdict import (
@@ -36,7 +39,7 @@ from daskscope_service.insight.verdict import (
 from daskscope_service.insight.wording import file_name
 from daskscope_service.queries import meanwhile, sequences
 from daskscope_service.queries.computations import MOST_FAILURES, MOST_GROUPS
-from daskscope_service.queries.job_runs import some_runs
+from daskscope_service.queries.job_runs import newest_runs, some_runs
 from daskscope_service.queries.logs import LEVELS
 from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.thresholds import thresholds_of
@@ -46,6 +49,8 @@ from daskscope_service.telemetry.store import SeriesStore
 _MOST_LOSSES, _MOST_PROFILES = 200, 9
 #: The most unfinished computations of a cluster that are read because their tasks waited.
 _MOST_WAITED = 20
+#: The most runs of a job that are read for the size of its workers; some may not have passed.
+_MOST_RUNS = 40
 #: The most other computations that are checked for whether they ran at the same time.
 _MOST_OTHERS = 200
 #: A computation ran alone if others ran for at most this share of its time.
@@ -73,6 +78,7 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
     found = meanwhile.series_around(store, scope, cluster_id, since, until, interval)
     profiled = _profiled(scope, run, cluster_id)
     then = meanwhile.meanwhile_of_run(run, found, cluster, interval, alone, profiled)
+    thresholds = thresholds_of(scope.connection, scope.workspace)
     return Evidence(
         cluster=_state(cluster, scope, found),
         meanwhile=replace(then, collisions=_collisions(scope, run, cluster_id)),
@@ -81,7 +87,8 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
         cause=_cause(scope, run, cluster_id),
         interval=interval,
         slower=_slower(scope, rows[0]),
-        thresholds=thresholds_of(scope.connection, scope.workspace),
+        sizing=_sizing(scope, rows[0], run, thresholds),
+        thresholds=thresholds,
     )
 
 
@@ -265,6 +272,15 @@ def _slower(scope: Scope, row: Item) -> Slower | None:
         tasks_since=tasks_since,
         by_shape=level == "shape",
     )
+
+
+def _sizing(scope: Scope, row: Item, run: Run, limits: Mapping[str, float]) -> Sizing | None:
+    """Return the size that the runs of a job up to this one propose, if this one passed."""
+    if row["job"] is None or run.status != "finished":
+        return None
+    up_to = (run.started_at, run.id)
+    runs = newest_runs(scope, row["job"], sized=True, up_to=up_to, most=_MOST_RUNS)
+    return sizing_of(runs, limits) if runs and has_passed(runs[-1]) else None
 
 
 def _failures(scope: Scope, *, cluster: str, computation: str) -> list[FailureGroup]:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from daskscope.names import DURATION_BOUNDS
 from daskscope_service.insight.findings.thresholds import DEFAULTS
+from daskscope_service.insight.jobs.sizing import Sizing
 
 #: Activities in which threads run a task's code; all others are waiting, or Dask's own work.
 _COMPUTING = ("thread-cpu", "thread-noncpu")
@@ -352,7 +353,8 @@ class Evidence:
 
     ``losses`` are the workers that left. ``interval`` is the time between two beats. For a
     computation, ``cause`` is the failure in another computation because of which its tasks never
-    ran, and ``slower`` is None unless its job became slower. For a cluster, ``loops`` are
+    ran, and ``slower`` is None unless its job became slower. ``sizing`` is by the runs of its job
+    up to this one, None unless this one passed. For a cluster, ``loops`` are
     consecutive computations, and ``coming`` is about workers that came and went; both are None if
     they were not read. For a cluster that is gone, or some of whose tasks wait now, ``waited``
     are the unfinished computations whose tasks waited because no worker could run them, the one
@@ -368,6 +370,7 @@ class Evidence:
     loops: Sequence[Loop] | None = None
     coming: WorkerChurn | None = None
     slower: Slower | None = None
+    sizing: Sizing | None = None
     waited: Sequence[Run] = ()
     thresholds: Mapping[str, float] = field(default_factory=lambda: DEFAULTS)
 

@@ -18,6 +18,7 @@ from daskscope_service.insight.findings import (
     memory,
     pace,
     shuffles,
+    sizes,
     tasks,
     threads,
     unrunnable,
@@ -65,6 +66,8 @@ _SLOW = (
         "slow-start",
     ),
 )
+#: The rule about threads without work, whose cause others name.
+_IDLE = "oversized-threads"
 _OF_DEATHS = ("failed", "recomputed", "retries", *_SLOW)
 
 RULES: tuple[Rule, ...] = _rules(
@@ -81,13 +84,13 @@ RULES: tuple[Rule, ...] = _rules(
     ("cancelled", failures.cancelled, _SLOW),
     ("retries", failures.retries, ("straggler", "waiting")),
     ("recomputed", failures.recomputed, ("transfer-bound",)),
-    ("slow-start", pace.slow_start, ("transfer-bound", "slow-worker", "late-first-task")),
+    ("slow-start", pace.slow_start, ("transfer-bound", "slow-worker", "late-first-task", _IDLE)),
     (
         "large-graph",
         tasks.large_graph,
-        ("too-few-tasks", "serial-chain", "transfer-bound", "late-first-task"),
+        ("too-few-tasks", "serial-chain", "transfer-bound", "late-first-task", _IDLE),
     ),
-    ("late-first-task", pace.late_first_task, ()),
+    ("late-first-task", pace.late_first_task, (_IDLE,)),
     (
         "too-many-threads",
         memory.too_many_threads,
@@ -98,31 +101,37 @@ RULES: tuple[Rule, ...] = _rules(
     (
         "shuffle-bound",
         shuffles.shuffle_bound,
-        ("transfer-bound", "tiny-tasks", "straggler", "waiting", "serial-chain"),
+        ("transfer-bound", "tiny-tasks", "straggler", "waiting", "serial-chain", _IDLE),
     ),
-    ("transfer-bound", tasks.transfer_bound, ("straggler", "too-few-tasks", "waiting")),
+    ("transfer-bound", tasks.transfer_bound, ("straggler", "too-few-tasks", "waiting", _IDLE)),
     (
         "tiny-tasks",
         tasks.tiny_tasks,
-        ("gil-bound", "serial-chain", "waiting", "straggler", "slow-worker", "scheduler-bound"),
+        (
+            *("gil-bound", "serial-chain", "waiting", "straggler", "slow-worker"),
+            *("scheduler-bound", _IDLE),
+        ),
     ),
     (
         "scheduler-bound",
         pace.scheduler_bound,
-        ("gil-bound", "serial-chain", "straggler", "slow-worker"),
+        ("gil-bound", "serial-chain", "straggler", "slow-worker", _IDLE),
     ),
-    ("slow-worker", workers.slow_worker, ("straggler", "waiting", "warm-up")),
-    ("straggler", tasks.straggler, ("too-few-tasks", "serial-chain", "waiting")),
-    ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting")),
-    ("serial-chain", tasks.serial_chain, ("waiting",)),
-    ("warm-up", workers.warm_up, ("waiting",)),
+    ("slow-worker", workers.slow_worker, ("straggler", "waiting", "warm-up", _IDLE)),
+    ("straggler", tasks.straggler, ("too-few-tasks", "serial-chain", "waiting", _IDLE)),
+    ("too-few-tasks", tasks.too_few_tasks, ("serial-chain", "waiting", _IDLE)),
+    ("serial-chain", tasks.serial_chain, ("waiting", _IDLE)),
+    ("warm-up", workers.warm_up, ("waiting", _IDLE)),
     # If threads run one at a time, the event loop waits as well.
     ("gil-bound", threads.gil_bound, ("blocked-loop", "waiting")),
     ("blocked-loop", threads.blocked_loop, ("waiting",)),
     ("unused-gpu", threads.unused_gpu, ()),
     ("waiting", threads.waiting, ()),
-    # The last rule about computations, because the others name a cause.
+    # The last rules about computations, because the others name a cause.
     ("slower-than-before", history.slower_than_before, ()),
+    ("undersized-memory", sizes.undersized_memory, ()),
+    ("oversized-memory", sizes.oversized_memory, ()),
+    ("oversized-threads", sizes.oversized_threads, ()),
     ("growing-memory", memory.growing_memory, ("nearly-out-of-memory",)),
     ("worker-churn", pace.worker_churn, ()),
     ("compute-loop", pace.compute_loop, ()),
