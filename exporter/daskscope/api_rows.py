@@ -96,6 +96,20 @@ class ConnectedClient(TypedDict):
     bytes: int | None
 
 
+class InstanceUse(TypedDict):
+    """What the workers on machines of one instance type, such as ``m5.large``, used.
+
+    ``seconds`` are those of the machines: one host counts once, however many workers it has, from
+    its first worker's arrival until its last one has left. The others are those of the workers'
+    threads, and of the GiB of their memory limits. All are since the plugin started.
+    """
+
+    type: str
+    seconds: float
+    thread_seconds: float
+    gib_seconds: float
+
+
 class Status(TypedDict):
     """Fields of :class:`daskscope.protocol.Status` in answers."""
 
@@ -124,6 +138,7 @@ class Status(TypedDict):
     gib_seconds: float | None
     gpu_seconds: float | None
     peak_memory_limit: int | None
+    instances: list[InstanceUse]
 
 
 class CodeFrame(TypedDict):

@@ -35,9 +35,10 @@ class Page(TypedDict, Generic[Item]):
     next: str | None
 
 
-#: Which prices were used: those of the cluster's settings, those of its workspace, or list prices,
-#: which apply if neither has any.
-PriceSource = Literal["cluster", "workspace", "list"]
+#: Which prices were used: those of the cluster's settings, those of its workspace, those of the
+#: machines by the operator's price list or by OpenCost, or list prices, which apply if there are no
+#: others.
+PriceSource = Literal["cluster", "workspace", "instances", "opencost", "list"]
 
 
 class WorkspacePrices(TypedDict):

@@ -64,6 +64,8 @@ class Settings:
     idle_timeout: float | None
     idle_grace: float
     prices: protocol.Prices | None
+    instances_transmit: bool
+    instances_type: str | None
     notebook_summary: bool
     spool_directory: str | None
     spool_max_bytes: int
@@ -175,6 +177,8 @@ def _checked(values: Mapping[str, Any]) -> Settings:
         idle_timeout=_idle_timeout(values),
         idle_grace=_duration(values, "idle.grace", least=0.0),
         prices=_prices(values),
+        instances_transmit=_flag(values, "instances.transmit"),
+        instances_type=_name_or_none(values, "instances.type"),
         notebook_summary=_flag(values, "notebook.summary"),
         spool_directory=_spool_directory(values),
         spool_max_bytes=_bytes(values, "spool.max-bytes"),
@@ -206,6 +210,7 @@ def in_force(chosen: Settings) -> dict[str, str]:
         "logs.level": logging.getLevelName(chosen.logs_level),
         "traces.transmit": flag(chosen.traces_transmit),
         "traces.tasks-per-group": str(chosen.traces_tasks_per_group),
+        "instances.transmit": flag(chosen.instances_transmit),
         "events.allow": ", ".join(chosen.events_allow)[:MAX_NAME],
         "idle.grace": seconds(chosen.idle_grace),
     }

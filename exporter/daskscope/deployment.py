@@ -1,4 +1,5 @@
-"""Finds how and where a process was started: batch jobs, pods, Dask Gateway, JupyterHub.
+"""Finds how and where a process was started: batch jobs, pods, Dask Gateway, JupyterHub; and on
+which type of machine.
 
 This file is also sent to the workers, as text, for ``daskscope.worker_process``, so it uses only
 the standard library. It reads identifiers only, and nothing else from the environment.
@@ -52,6 +53,13 @@ _KUBERNETES: dict[str, tuple[str, ...]] = {
 #: Kubernetes writes each pod's namespace here.
 _NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
+#: The environment variables that may contain the type of the machine: the first that is set counts.
+_INSTANCE_TYPE = ("DASKSCOPE_INSTANCE_TYPE", "NODE_INSTANCE_TYPE", "INSTANCE_TYPE")
+#: Where Linux has what the machine's firmware says of it.
+_FIRMWARE = "/sys/class/dmi/id"
+#: Makers of machines whose firmware calls the machine by its instance type.
+_NAMES_TYPE = ("Amazon EC2",)
+
 #: HTCondor sets no variable with the id of a job, but one with the file that describes the job.
 _CONDOR_FILE = "_CONDOR_JOB_AD"
 _CONDOR_ID = re.compile(r"^\s*(ClusterId|ProcId)\s*=\s*(\d+)\s*$", re.MULTILINE)
@@ -62,6 +70,22 @@ def deployment_here() -> dict[str, str]:
     return deployment_of(
         os.environ, _text(_NAMESPACE_FILE), _text(os.environ.get(_CONDOR_FILE) or "")
     )
+
+
+def instance_type_here() -> str | None:
+    """Return the type of this machine, such as ``m5.large``; None if it is not known.
+
+    Reads environment variables and the firmware's files, and asks no server.
+    """
+    firmware = (_text(f"{_FIRMWARE}/{name}") or "" for name in ("sys_vendor", "product_name"))
+    return instance_type_of(os.environ, *firmware)
+
+
+def instance_type_of(variables: Mapping[str, str], maker: str, product: str) -> str | None:
+    """Return the type of a machine by environment variables, and by what its firmware says."""
+    given = next((variables[name] for name in _INSTANCE_TYPE if variables.get(name)), None)
+    found = given or (product if maker in _NAMES_TYPE else None)
+    return found[:MAX_VALUE] if found else None
 
 
 def deployment_of(

@@ -108,6 +108,12 @@ class Privacy:
                 tags=self._tags,
                 settings=guarded(self._drops, {}, self._in_force, snapshot.cluster),
             ),
+            status=dataclasses.replace(
+                snapshot.status,
+                instances=self._each(self._instance, snapshot.status.instances)
+                if self._settings.instances_transmit
+                else (),
+            ),
             code=code,
             computations=self._each(self._computation, snapshot.computations),
             traced=dict(filter(None, self._each(self._traced, snapshot.traced.items()))),
@@ -263,6 +269,9 @@ class Privacy:
         return without_middle(
             f"{above}{_TRACEBACK}\n{traceback}" if above else traceback, protocol.MAX_TEXT
         )
+
+    def _instance(self, use: protocol.InstanceUse) -> protocol.InstanceUse:
+        return dataclasses.replace(use, type=self._short(use.type))
 
     def _loss(self, loss: protocol.WorkerLoss) -> protocol.WorkerLoss:
         where = guarded(self._drops, {}, self._named, loss.deployment)

@@ -238,6 +238,21 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceUse:
+    """What the workers on machines of one instance type, such as ``m5.large``, used.
+
+    ``seconds`` are those of the machines: one host counts once, however many workers it has, from
+    its first worker's arrival until its last one has left. The others are those of the workers'
+    threads, and of the GiB of their memory limits. All are since the plugin started.
+    """
+
+    type: Name
+    seconds: Seconds
+    thread_seconds: Seconds
+    gib_seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectedClient:
     """A connected client: its user, its host, and the results that it holds.
 
@@ -295,6 +310,8 @@ class Status:
     with a GPU times seconds) are since then as well: what prices that only the service knows are
     multiplied by. ``gpu`` is None where no worker reports one. ``mismatches`` are packages whose
     versions differ between the scheduler, its workers and the clients that are connected now.
+    ``instances`` are the use of machines by instance type, those with the most threads' time first;
+    machines of unknown types are left out.
     """
 
     at: Timestamp
@@ -324,6 +341,7 @@ class Status:
     gib_seconds: Seconds | None = None
     gpu_seconds: Seconds | None = None
     peak_memory_limit: Count | None = None
+    instances: Annotated[tuple[InstanceUse, ...], Entries(MAX_ENTRIES)] = ()
 
 
 @dataclass(frozen=True, slots=True)

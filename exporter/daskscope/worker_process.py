@@ -21,7 +21,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import Worker
 
 from daskscope.containment import Contained
-from daskscope.deployment import deployment_here
+from daskscope.deployment import deployment_here, instance_type_here
 
 #: The metric's name among the worker's metrics, which its heartbeats contain.
 METRIC = "daskscope-process"
@@ -62,8 +62,8 @@ class WorkerProcess(WorkerPlugin):
     """Adds a metric to a worker, a tuple of these values: when it was read; the CPU seconds so far;
     the calls in progress; the peak memory of the process in bytes; how it was started, see
     :func:`daskscope.deployment.deployment_of`; whether its GPU is :func:`used_by_others` only; the
-    number of operations begun other than :data:`PASSIVE`; the cores of its host; and the host's
-    load.
+    number of operations begun other than :data:`PASSIVE`; the cores of its host; the host's load;
+    and the type of its machine, see :func:`daskscope.deployment.instance_type_here`.
 
     The CPU seconds are those of the process and its child processes, running or ended. The calls in
     progress are those of :data:`CALLS`, such as a method of an actor; other operations that last
@@ -75,8 +75,10 @@ class WorkerProcess(WorkerPlugin):
         """Add the metric to the worker's heartbeats."""
         self._contained = Contained()
         self._deployment: dict[str, str] = {}
+        self._instance_type: str | None = None
         with self._contained:
             self._deployment = deployment_here()
+            self._instance_type = instance_type_here()
         self._gpu_of_others = False
         self._cpu = 0.0
         self._before = cpu_seconds()
@@ -111,7 +113,7 @@ class WorkerProcess(WorkerPlugin):
             readings = (self._read_at, self._cpu, calls, peak_memory())
             begun = begun_beside(worker, PASSIVE)
             more = (self._deployment, self._gpu_of_others, begun)
-            return (*readings, *more, os.cpu_count(), host_load())
+            return (*readings, *more, os.cpu_count(), host_load(), self._instance_type)
         return None
 
     def _calls(self, worker: Worker) -> int:

@@ -20,8 +20,8 @@ from daskscope_service.accounts.pages import tokens as tokens_page
 from daskscope_service.accounts.token_cache import TokenCache
 from daskscope_service.api import health, metrics, openapi, reads, trace_events, traces
 from daskscope_service.costs import budget_api as budget
+from daskscope_service.costs import opencost, price_list, prices_page
 from daskscope_service.costs import prices_api as prices
-from daskscope_service.costs import prices_page
 from daskscope_service.costs.usage_totals import sum_up
 from daskscope_service.db import clock, key_register, time_limit
 from daskscope_service.db.database_metrics import DatabaseCollector
@@ -228,7 +228,13 @@ def _start(
     writer = Writer(engine, capacity=settings.queue_size, instruments=instruments)
     token_cache = TokenCache(engine)
     quotas = Quotas(engine, settings, instruments)
-    beats = BeatStore(engine, writer, quotas)
+    beats = BeatStore(
+        engine,
+        writer,
+        quotas,
+        price_list.of(settings),
+        keeps_costs=bool(settings.opencost_url),
+    )
     turns = DecodingTurns(most_of_all=max(1, settings.threads // 2))
     answers = heartbeats.Answers(
         writer, beats, CommandQueue(engine), quotas, instruments, settings.url, turns
@@ -296,6 +302,7 @@ def _background(
         notifier,
         PeriodicTask("forgetting", forget, _PRUNE_SECONDS, ended=ended),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
+        *_of_opencost(settings, engine),
         PeriodicTask("findings", evaluator.round, ROUND_SECONDS),
         # After it: what its last round found is sent, too.
         PeriodicTask("finding events", events.round, SEND_SECONDS),
@@ -304,6 +311,14 @@ def _background(
         PeriodicTask("emptying the log", functools.partial(empty_log, engine), LOOK_SECONDS),
         removal(engine, interval=settings.retention_interval, instruments=instruments),
     )
+
+
+def _of_opencost(settings: Settings, engine: Engine) -> Iterable[PeriodicTask]:
+    found = opencost.of(settings)
+    if found is not None:
+        reader = opencost.OpenCostReader(engine, found, settings.silent_after)
+        seconds = opencost.ROUND_SECONDS
+        yield PeriodicTask(opencost.WORK, reader.round, seconds, lease=reader.lease)
 
 
 def headers(settings: Settings) -> list[tuple[str, str]]:

@@ -86,6 +86,28 @@ class Settings:
         "Default: none, for an InfluxDB without authentication.",
         secret=True,
     )
+    price_list: Path | None = _setting(  # noqa: RUF009 - None is immutable
+        None,
+        "CSV file with the price of an hour of each type of machine, by which clusters get a cost "
+        "that have no prices and whose workspace has none: type,price,threads,gib. Read at the "
+        "start. Default: list prices.",
+    )
+    opencost_url: str = _setting(
+        "",
+        "Address of an OpenCost, such as http://opencost.opencost:9003, by which clusters on the "
+        "same Kubernetes get a cost that have no prices and whose workspace has none. "
+        "Default: none.",
+    )
+    opencost_namespaces: tuple[str, ...] = _setting(
+        (),
+        "Namespace of Kubernetes whose costs all workspaces may read from that OpenCost, or "
+        "WORKSPACE=NAMESPACE. For several, repeat the option, or separate them by commas in the "
+        "variable. Default: none, so no costs are read.",
+        option="--opencost-namespace",
+    )
+    prices_currency: str = _setting(
+        "USD", "The currency of the price list or of OpenCost, such as EUR."
+    )
     otlp_endpoint: str = _setting(
         "",
         "Address of an OTLP/HTTP receiver, such as a collector: the service sends a log event to "
@@ -259,6 +281,16 @@ class Settings:
             raise ConfigurationError(
                 f"DASKSCOPE_OTLP_ENDPOINT is {self.otlp_endpoint!r}; it must be an address such as "
                 "http://127.0.0.1:4318"
+            )
+        if self.opencost_url and not self.opencost_url.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"DASKSCOPE_OPENCOST_URL is {self.opencost_url!r}; it must be an address such as "
+                "http://opencost.opencost:9003"
+            )
+        if self.opencost_url and self.price_list is not None:
+            raise ConfigurationError(
+                "DASKSCOPE_OPENCOST_URL and DASKSCOPE_PRICE_LIST are both set; costs are by one of "
+                "them"
             )
         if urlsplit(self.public_url).path.strip("/"):
             raise ConfigurationError(

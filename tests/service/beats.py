@@ -23,6 +23,7 @@ from daskscope.protocol import (
     Failure,
     Gpu,
     Heartbeat,
+    InstanceUse,
     Mismatch,
     Prices,
     Profile,
@@ -215,6 +216,7 @@ def full_beat(cluster: Cluster | None = None, seq: int = 1) -> Heartbeat:
             gib_seconds=7200.0,
             gpu_seconds=3600.0,
             peak_memory_limit=2**33,
+            instances=(InstanceUse("m5.xlarge", 900.0, 3600.0, 7200.0),),
             mismatches=(Mismatch("numpy", "2.1.0", {"2.1.0": 2, "none": 1}, {"2.2.0": 1}),),
         ),
         computations=(

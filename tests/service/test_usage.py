@@ -352,7 +352,7 @@ def test_sums_wait_for_a_beat_that_is_being_written(place: Place) -> None:
     late = (place.workspace, day, "Scheduler-late", 1, "li", day * DAY, 60.0, 1.0, 1.0, None, None)
     with ThreadPoolExecutor(2) as pool:
         with writing(engine) as connection:
-            UsageUpsert(engine).run(connection, [(*late, None, None, None)])
+            UsageUpsert(engine).run(connection, [(*late, *[None] * 6)])
             rounds = [pool.submit(sum_up, engine) for _ in range(2)]
             wait(rounds, timeout=0.5)
         assert sum(one.result(timeout=60) > 0 for one in rounds) >= 1

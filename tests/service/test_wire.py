@@ -137,6 +137,9 @@ def test_a_cluster_s_row_has_what_its_beat_says_of_it() -> None:
         "thread_idle_seconds": 400.0,
         "may_end": False,
         "token": "token",
+        "operator_cost": None,
+        "operator_currency": None,
+        "operator_source": None,
     }
     sent = {*fields_of(protocol.Cluster), *fields_of(protocol.Status)} - {"workspace"}
     assert sent - set(table.columns.keys()) == {"in_client", "at_work", "at"}

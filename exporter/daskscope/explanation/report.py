@@ -35,6 +35,7 @@ SWITCHES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("otlp.enabled", {"otlp_enabled": False}),
     ("tags", {"tags": {}}),
     ("prices", {"prices": None}),
+    ("instances.transmit", {"instances_transmit": False}),
 )
 
 #: Characters of a setting's value in the overview.

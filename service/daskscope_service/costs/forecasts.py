@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, or_
+from sqlalchemy import ColumnElement, Connection, case, func
 
 from daskscope_service.costs.budgets import Budget
 from daskscope_service.costs.prices import prices_of
@@ -90,18 +91,24 @@ def _cost_since(
     Clusters whose prices are in another currency than the budget's are left out.
     """
     currency = cluster.c.prices["currency"].as_string()
-    wanted = currency == budget.currency
     prices = prices_of(connection, workspace)
-    if prices.per_hour and prices.currency == budget.currency:
-        wanted = or_(wanted, currency.is_(None))
-    # Sum up separately the clusters that reported prices of their own, and the others.
-    own = currency.is_not(None)
-    query = select_in(workspace, cluster, own, func.sum(cost(prices)), func.count())
-    query = query.where(cluster.c.started_at >= since, wanted, *_clusters_of(budget)).group_by(own)
+    # Sum up separately the clusters by the source of their prices.
+    source: ColumnElement[Any] = case((currency.is_not(None), "cluster"), else_=prices.source)
+    of_others = None if not prices.per_hour else prices.currency
+    priced_in: ColumnElement[Any] = func.coalesce(currency, of_others)
+    if prices.source == "list":
+        listed = cluster.c.operator_cost.is_not(None)
+        source = case((currency.is_not(None), "cluster"), (listed, cluster.c.operator_source),
+                      else_=prices.source)  # fmt: skip
+        priced_in = func.coalesce(currency, cluster.c.operator_currency, of_others)
+    by_source = source.label("priced_by")
+    query = select_in(workspace, cluster, by_source, func.sum(cost(prices)), func.count())
+    wanted = (cluster.c.started_at >= since, priced_in == budget.currency)
+    query = query.where(*wanted, *_clusters_of(budget)).group_by(by_source)
     rows = connection.execute(query).all()
     return (
         sum(amount or 0.0 for _, amount, _ in rows),
-        ["cluster" if own else prices.source for own, amount, _ in rows if amount],
+        [source for source, amount, _ in rows if amount],
         sum(count for _, _, count in rows),
     )
 

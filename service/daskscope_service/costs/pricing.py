@@ -1,8 +1,8 @@
 """Estimates the cost of clusters that have sent no prices, from their workspace's prices.
 
-A cost that a cluster has computed from its own prices is left as it is. The idle part of an
-estimate is its part for threads, memory and GPUs, times the share of idle time in all threads'
-time.
+A cost that a cluster has computed from its own prices is left as it is. Where the workspace has set
+none, the operator's price list or OpenCost comes before list prices. The idle part of an estimate
+is its part for threads, memory and GPUs, times the share of idle time in all threads' time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ up = func.coalesce(cluster.c.stopped_at, cluster.c.status_at) - cluster.c.starte
 #: The column with the seconds of each thing that has a price, except the cluster itself.
 _SECONDS = {"thread": "thread_seconds", "gib": "gib_seconds", "gpu": "gpu_seconds"}
 
+#: The columns, beside those that answers show, that :func:`price_clusters` needs.
+OPERATOR_COST = [
+    cluster.c[name] for name in ("operator_cost", "operator_currency", "operator_source")
+]
+
 
 def reckonable(seconds: ColumnElement[float]) -> ColumnElement[float]:
     """Return ``seconds``, but 0 for less than a nanosecond.
@@ -47,13 +52,15 @@ def cost(prices: WorkspacePrices) -> ColumnElement[Any]:
         if what in prices.per_hour
     ]
     estimated = sum(by_size, up * (prices.per_hour.get("cluster", 0.0) / _HOUR))
+    if prices.source == "list":
+        return func.coalesce(cluster.c.cost, cluster.c.operator_cost, estimated)
     return func.coalesce(cluster.c.cost, estimated)
 
 
 def price_clusters(scope: Scope, rows: Iterable[Item]) -> list[Item]:
     """Return ``rows`` of clusters with their ``duration``, and with a cost where they have none.
 
-    Each gets ``price_source``: "cluster", "workspace" or "list", for whoever has set its
+    Each gets ``price_source``, as in ``daskscope.api_types.PriceSource``, for whoever has set its
     ``prices``; None if it has none.
     """
     prices = prices_of(scope.connection, scope.workspace)
@@ -84,6 +91,15 @@ def _priced(prices: WorkspacePrices, row: Item, up: float, threads: float, idle:
         return {"price_source": "cluster", "idle_cost": idle_cost}
     if own is not None or not per_hour:  # its settings ask for no costs, or its currency is unknown
         return dict.fromkeys(("prices", "price_source", "cost", "idle_cost"))
+    if prices.source == "list" and row["operator_cost"] is not None:
+        whole = row["operator_cost"]
+        of_thread = {"thread": whole * _HOUR / threads} if threads else {}
+        return {
+            "prices": {"currency": row["operator_currency"], "per_hour": of_thread},
+            "price_source": row["operator_source"],
+            "cost": whole,
+            "idle_cost": whole * idle / threads if threads else 0.0,
+        }
     # An older plugin reports no memory and no GPUs: these do not count.
     seconds = {"thread": threads, "gib": row["gib_seconds"], "gpu": row["gpu_seconds"]}
     by_size = sum((seconds[what] or 0.0) * per_hour.get(what, 0.0) / _HOUR for what in _SECONDS)

@@ -12,12 +12,15 @@ from typing import Any
 
 from daskscope_service.db.readable import Readable
 
+#: What to call the prices that the operator of the service has set, by their source.
+_OF_OPERATOR = {"instances": "a price list of machines", "opencost": "OpenCost"}
+
 
 @dataclass(slots=True)
 class UsageSum:
     """A sum of usage, in seconds, and of costs: ``cost`` and ``idle_cost`` by currency.
 
-    ``sources``: who has set the prices ("cluster", "workspace", "list"). ``unpriced``: how many of
+    ``sources``: who has set the prices, as in ``PriceSource``. ``unpriced``: how many of
     the ``clusters`` have no prices. A cluster counts once in each period in which it was there.
     """
 
@@ -112,8 +115,8 @@ def total(spent: Iterable[UsageSum]) -> UsageSum:
 class PriceList:
     """Prices that clusters had. ``words`` is the price of an hour of each thing, in words.
 
-    ``source`` is "cluster" for its own settings, "workspace" for its workspace's, "list" for list
-    prices.
+    ``source`` is "cluster" for its own settings, "workspace" for its workspace's, "instances" for
+    the operator's price list, "opencost" for OpenCost, "list" for list prices.
     """
 
     words: str
@@ -126,8 +129,11 @@ def price_lists(items: Iterable[Readable]) -> list[PriceList]:
     users_by_prices: dict[tuple[str, str], set[str]] = {}
     for item in items:
         if item["prices"] is not None:
-            key = _prices_in_words(item["prices"]), item["price_source"]
-            users_by_prices.setdefault(key, set()).add(item["user"])
+            source = item["price_source"]
+            words = _prices_in_words(item["prices"])
+            if source in _OF_OPERATOR:  # what a thread costs differs from cluster to cluster
+                words = f"{_OF_OPERATOR[source]}, in {item['prices']['currency']}"
+            users_by_prices.setdefault((words, source), set()).add(item["user"])
     return [PriceList(words, tuple(sorted(users)), source)
             for (words, source), users in sorted(users_by_prices.items())]  # fmt: skip
 

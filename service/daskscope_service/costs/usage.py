@@ -17,8 +17,9 @@ from daskscope_service.insight.views import UsageOfUser
 _DAY = 86400.0
 _TOTALS = (
     *("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost"),
-    *("gib_seconds", "gpu_seconds"),
+    *("gib_seconds", "gpu_seconds", "operator_cost"),
 )
+_OF_OPERATOR = ("operator_cost", "operator_currency", "operator_source")
 
 #: How many users, each with their prices, are listed for one period: those with the most threads'
 #: time. All others are added up. Whoever may send data could invent a million users a day.
@@ -39,7 +40,7 @@ def list_usage(scope: Scope, first: int, periods: int, days: int) -> list[UsageO
     for run in runs((start for start in starts if start not in sums), days):
         sums |= add_up(scope, run[0], len(run), days)
     # Sums that an older version has stored are of threads alone.
-    held = dict.fromkeys(("gib_seconds", "gpu_seconds"))
+    held = dict.fromkeys(("gib_seconds", "gpu_seconds", *_OF_OPERATOR))
     items = [held | {"period": n, **item} for n, start in enumerate(starts) for item in sums[start]]
     return price_usage(scope, items)
 
@@ -82,7 +83,8 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
     clusters = func.count(case((not_(goes_on), 1), (first_heard, 1))) + func.count(
         case((and_(goes_on, began_before), usage.c.cluster)).distinct()
     )
-    keys = (usage.c.user, period, usage.c.prices)
+    of_operator = (usage.c.operator_currency, usage.c.operator_source)
+    keys = (usage.c.user, period, usage.c.prices, *of_operator)
     sums = [
         func.sum(
             _difference(usage.c[name], func.coalesce(before.c[name], older.c[name], 0.0))
@@ -113,7 +115,7 @@ class _Period:
 
     def __init__(self) -> None:
         self._listed: list[Item] = []
-        self._others: dict[tuple[str | None, bool], Item] = {}
+        self._others: dict[tuple[str | None, bool, str | None, str | None], Item] = {}
 
     def items(self) -> list[Item]:
         return [*self._listed, *self._others.values()]
@@ -123,10 +125,11 @@ class _Period:
             self._listed.append(item)
             return
         currency = None if item["prices"] is None else item["prices"]["currency"]
-        key = currency, item["cost"] is None
+        of_operator = (item["operator_currency"], item["operator_source"])
+        key = currency, item["cost"] is None, *of_operator
         if key not in self._others and len(self._others) >= _MOST_CURRENCIES:
-            currency, item = None, item | {"cost": None, "idle_cost": None}
-            key = currency, True
+            currency, item = None, item | dict.fromkeys(("cost", "idle_cost", *_OF_OPERATOR))
+            key = None, True, None, None
         others = self._others.get(key)
         if others is None:
             prices = None if currency is None else {"currency": currency, "per_hour": {}}

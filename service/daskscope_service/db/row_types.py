@@ -51,10 +51,14 @@ class ClusterRow(Row, frozen=True):
     gib_seconds: float | None
     gpu_seconds: float | None
     peak_memory_limit: int | None
+    instances: list[Item]
     drops: Item
     first_seen_at: float
     last_seen_at: float
     may_end: bool
+    operator_cost: float | None
+    operator_currency: str | None
+    operator_source: str | None
 
 
 class ListedClusterRow(Row, frozen=True):
@@ -96,9 +100,13 @@ class ListedClusterRow(Row, frozen=True):
     gib_seconds: float | None
     gpu_seconds: float | None
     peak_memory_limit: int | None
+    instances: list[Item]
     first_seen_at: float
     last_seen_at: float
     may_end: bool
+    operator_cost: float | None
+    operator_currency: str | None
+    operator_source: str | None
 
 
 class ComputationRow(Row, frozen=True):

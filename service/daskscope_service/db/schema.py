@@ -224,6 +224,15 @@ def _of_a_beat() -> tuple[Column[Any], ...]:
     )
 
 
+def _operator_cost() -> tuple[Column[Any], ...]:
+    # By what the operator of the service knows of prices, for a cluster without prices of its own.
+    return (
+        Column("operator_cost", Float),
+        Column("operator_currency", String),
+        Column("operator_source", String),  # "instances", "opencost"; None: there is no such cost
+    )
+
+
 cluster = Table(
     "cluster",
     metadata,
@@ -246,6 +255,7 @@ cluster = Table(
     # Whether it may end without a report: it is in the process of a client, and without work.
     Column("may_end", Boolean, nullable=False),
     Column("token", String),  # the id of the token that reports it; None: not known
+    *_operator_cost(),
     Index("cluster_by_start", "workspace", "started_at", "id"),
     # The name first: otherwise SQLite uses this index for all clusters of a workspace, too.
     Index("cluster_by_name", "name", "workspace", "started_at", "id"),
@@ -267,7 +277,7 @@ cluster = Table(
         "cluster_closed",
         *("workspace", "started_at", "id", "stopped_at", "status_at", "peak_workers"),
         *("peak_memory_used", "cost", "thread_seconds", "thread_idle_seconds"),
-        *("gib_seconds", "gpu_seconds"),
+        *("gib_seconds", "gpu_seconds", "operator_cost"),
         sqlite_where=text("stopped_at IS NOT NULL"),
         postgresql_where=text("stopped_at IS NOT NULL"),
     ),
@@ -293,6 +303,7 @@ usage = Table(
     Column("prices", Text),  # JSON; None: no prices are set
     Column("gib_seconds", Float),
     Column("gpu_seconds", Float),
+    *_operator_cost(),
     Index("usage_by_cluster", "workspace", "cluster", "day"),
     sqlite_with_rowid=False,
 )
@@ -649,6 +660,9 @@ notice = Table(
     Column("found_at", Float, nullable=False),
     Column("sentence", Text, nullable=False),
     Column("path", String, nullable=False),  # of the page that shows it
+    # Of a finding: the gravest severity that was reported, and when it last occurred.
+    Column("severity", String),
+    Column("seen_at", Float),
     Index("notice_by_time", "workspace", "found_at"),
 )
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from daskscope.protocol import PRICED, Cluster, Heartbeat, Prices, Status
 from daskscope_service.costs import usage_sums
+from daskscope_service.costs.price_list import PriceList
 from daskscope_service.db.schema import cluster, usage
 from daskscope_service.db.statements import Upsert
 from daskscope_service.db.wire import RowMaker, to_json
@@ -26,6 +27,9 @@ _OLDER_BY, _LATEST = 0.1, 60.0
 #: again. No spool holds a heartbeat for longer.
 _OLDEST = 400 * _DAY
 
+#: The columns of a cost by what the operator knows of prices.
+OPERATOR_COST = ("operator_cost", "operator_currency", "operator_source")
+
 #: How many clusters are cached.
 _REMEMBERED = 20_000
 
@@ -35,15 +39,30 @@ _cluster = RowMaker(cluster)
 _STARTED_AT = [column.name for column in cluster.columns].index("started_at")
 
 
+def operator_cost(beat: Heartbeat, prices: PriceList | None) -> dict[str, Any]:
+    """Return the columns of a cluster's cost by the operator's price list; None: there is none."""
+    cost = None
+    if prices is not None and beat.cluster.prices is None:
+        cost = prices.cost(beat.status.instances, sum(beat.status.worker_seconds.values()))
+    if prices is None or cost is None:
+        return dict.fromkeys(OPERATOR_COST)
+    return dict(zip(OPERATOR_COST, (cost, prices.currency, "instances"), strict=True))
+
+
 def cluster_row(
-    beat: Heartbeat, seq: int, workspace: str, token: str, now: float
+    beat: Heartbeat,
+    seq: int,
+    workspace: str,
+    token: str,
+    now: float,
+    prices: PriceList | None = None,
 ) -> tuple[Any, ...]:
     """Return the row of ``cluster``; ``now`` is the service's clock, ``seq`` orders heartbeats.
 
     ``token`` is the id of the token that the heartbeat came with.
     """
     c, s = beat.cluster, beat.status
-    given = {
+    given = operator_cost(beat, prices) | {
         "workspace": workspace,
         "seq": seq,
         "first_seen_at": now,
@@ -77,8 +96,12 @@ def _prices(prices: Prices) -> str:
 class UsageUpsert(Upsert):
     """Writes rows of ``usage``, and removes stored sums that were computed without a late one."""
 
-    def __init__(self, engine: Engine) -> None:
-        replaced = [column.name for column in usage.columns if not column.primary_key]
+    def __init__(self, engine: Engine, keep: Sequence[str] = ()) -> None:
+        replaced = [
+            column.name
+            for column in usage.columns
+            if not column.primary_key and column.name not in keep
+        ]
         super().__init__(engine, usage, replace=replaced, unless_newer="seq")
         self._place = itemgetter(*map(self.columns.index, ("workspace", "day")))
 
@@ -102,7 +125,8 @@ class UsageDue:
     last one, and in between whenever usage and costs have changed noticeably.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prices: PriceList | None = None) -> None:
+        self._prices = prices
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
 
     def row(self, beat: Heartbeat, seq: int, workspace: str, now: float) -> dict[str, Any] | None:
@@ -120,7 +144,7 @@ class UsageDue:
         recent = age == last_age or age - last_age < min(_LATEST, _OLDER_BY * last_age)
         if day == last_day and recent and s.stopped_at is None:
             return None
-        return {
+        return operator_cost(beat, self._prices) | {
             "workspace": workspace,
             "day": day,
             "cluster": c.id,

@@ -2,6 +2,8 @@
 
 Values are absolute and rows have natural keys, so a heartbeat that comes twice, late or after its
 successor is harmless: only a row of the same or a later heartbeat replaces a row.
+
+Over 400 lines: what is checked of a heartbeat and how it is stored depend on each other.
 """
 
 from __future__ import annotations
@@ -11,27 +13,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, Table
 
 from daskscope.protocol import MAX_AHEAD, MAX_STREAM, PROTOCOL, CodeFrame, Heartbeat
+from daskscope_service.costs.price_list import PriceList
 from daskscope_service.db import schema
-from daskscope_service.db.data_ownership import failure_notice, loss_notice
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.statements import Columns, Condition, Upsert
 from daskscope_service.db.wire import RowMaker, to_json
 from daskscope_service.ingest.beat_schema import entries_of, is_within, make_decoder, problem_in
-from daskscope_service.ingest.cluster_rows import Labels, UsageDue, UsageUpsert, cluster_row
+from daskscope_service.ingest.cluster_rows import (
+    OPERATOR_COST,
+    Labels,
+    UsageDue,
+    UsageUpsert,
+    cluster_row,
+)
 from daskscope_service.ingest.code_wanted import CodeWanted
 from daskscope_service.ingest.computation_rows import END, has_ended, is_due, runs
 from daskscope_service.ingest.correction import MOST_OF_MISMATCHES, Corrected, correct, fit
+from daskscope_service.ingest.notices import notices_of
 from daskscope_service.ingest.quotas import Quotas
 from daskscope_service.ingest.senders import Senders
 from daskscope_service.ingest.writer import Writer
-from daskscope_service.notifications.wording import computation_failed, worker_lost
 from daskscope_service.web.body import depth
 from daskscope_service.web.problems import Problem
 
@@ -44,8 +51,6 @@ _HASHES_KEPT = 4096
 #: no one should wait for those.
 SMALL_BYTES = 64 * 1024
 
-#: Seconds for which a failure is news.
-_NEWS = 86400.0
 
 #: Seconds by which the number of a heartbeat may be ahead of the service's clock. Schedulers number
 #: heartbeats by the milliseconds of their own clock. If numbers are further ahead, the last
@@ -154,15 +159,28 @@ class _Delivery:
 
 
 class BeatStore:
-    """Stores heartbeats: turns them into rows and hands those to the writer."""
+    """Stores heartbeats: turns them into rows and hands those to the writer.
 
-    def __init__(self, engine: Engine, writer: Writer, quotas: Quotas) -> None:
+    ``prices`` are the operator's, by which clusters without prices of their own get a cost.
+    ``keeps_costs``: such costs come from elsewhere, so that heartbeats leave them as they are.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        writer: Writer,
+        quotas: Quotas,
+        prices: PriceList | None = None,
+        *,
+        keeps_costs: bool = False,
+    ) -> None:
         self._engine = engine
         self._writer = writer
         self._quotas = quotas
         self._senders = Senders(engine)
         # Columns that never change are kept: otherwise SQLite would write their indexes again.
-        kept = ("first_seen_at", "started_at", "user")
+        costs = OPERATOR_COST if keeps_costs else ()
+        kept = ("first_seen_at", "started_at", "user", *costs)
         whose = ((("token",), _is_known),)
         same = self._cluster = _latest(engine, schema.cluster, keep=kept, settled=whose)
         if engine.dialect.name == "sqlite":
@@ -170,8 +188,9 @@ class BeatStore:
             same = _latest(engine, schema.cluster, keep=(*kept, *labels), settled=whose)
         self._cluster_same_labels = same
         self._labels = Labels()
-        self._usage = UsageUpsert(engine)
-        self._usage_due = UsageDue()
+        self._usage = UsageUpsert(engine, keep=costs)
+        self._prices = prices
+        self._usage_due = UsageDue(prices)
         with engine.connect() as connection:
             # The same few hashes come again and again: a loop refers to its code in each heartbeat.
             self._keyed = lru_cache(_HASHES_KEPT)(hasher(connection))
@@ -280,7 +299,8 @@ class BeatStore:
         delivery.usage = usage = self._usage_due.row(beat, seq, workspace, delivery.now)
         delivery.labelled = changed or usage is not None
         of_cluster = self._cluster if delivery.labelled else self._cluster_same_labels
-        rows = {of_cluster: [cluster_row(beat, seq, workspace, delivery.token, delivery.now)]}
+        made = cluster_row(beat, seq, workspace, delivery.token, delivery.now, self._prices)
+        rows = {of_cluster: [made]}
         if usage is not None:
             rows[self._usage] = [self._usage.row(usage)]
         given = {
@@ -296,7 +316,7 @@ class BeatStore:
         for field, (upsert, maker) in self._rows.items():
             if sent := getattr(beat, field):
                 rows[upsert] = maker.rows(sent, given)
-        if notices := _notices(beat, workspace, delivery.now):
+        if notices := notices_of(beat, workspace, delivery.now):
             rows[self._notice] = list(map(self._notice.row, notices))
         return rows
 
@@ -325,35 +345,6 @@ class BeatStore:
                 for frame in frames
             ]
         )
-
-
-def _notices(beat: Heartbeat, workspace: str, now: float) -> list[dict[str, Any]]:
-    """Return the notices for notifications: of recent events, not those from an old spool."""
-    id = beat.cluster.id
-    given = {"workspace": workspace, "cluster": id, "found_at": now}
-    failed = [
-        given
-        | {
-            "id": failure_notice(id, c.id),
-            "kind": "computation failed",
-            "sentence": computation_failed(c, beat.cluster),
-            "path": f"/clusters/{id}/computations/{quote(c.id, '')}",
-        }
-        for c in beat.computations
-        if c.status == "erred" and c.stopped_at is not None and c.stopped_at > now - _NEWS
-    ]
-    lost = [
-        given
-        | {
-            "id": loss_notice(id, w.id),
-            "kind": "worker lost",
-            "sentence": worker_lost(w, beat.cluster),
-            "path": f"/clusters/{id}",
-        }
-        for w in beat.worker_losses
-        if not w.expected and w.at > now - _NEWS
-    ]
-    return failed + lost
 
 
 #: The tables of the rows in a heartbeat, by its fields.

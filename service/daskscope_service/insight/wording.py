@@ -78,6 +78,10 @@ def estimate(sources: Iterable[str | None]) -> str:
     daskscope reads no bills, so each cost is an ``estimate``: at list prices if nobody set others.
     """
     found = {source for source in sources if source is not None}
+    if found == {"instances"}:
+        return "estimate by the price list of machines"
+    if found == {"opencost"}:
+        return "estimate of OpenCost"
     if "list" not in found:
         return "estimate"
     return "estimate at list prices" if len(found) == 1 else "estimate, some at list prices"

@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from daskscope.protocol import MAX_NAME
 from daskscope_service.costs.prices import prices_of
-from daskscope_service.costs.pricing import cost, reckonable, up
+from daskscope_service.costs.pricing import OPERATOR_COST, cost, reckonable, up
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Item, Page, Scope, Selection, rows_in_order
@@ -94,7 +94,7 @@ def find_clusters(scope: Scope, selection: Selection, which: ClusterFilter) -> P
         query.order_by(by.desc(), id.desc()).limit(selection.limit + 1)
     )
     places = [(row.sorted_by, row.id) for row in chosen]
-    brief = scope.select(cluster, *columns_in(cluster, ListedCluster))
+    brief = scope.select(cluster, *columns_in(cluster, ListedCluster), *OPERATOR_COST)
     listed = rows_in_order(scope, brief, "id", places, selection.limit)
     return Page(cluster_views(scope, listed.items, ListedCluster), listed.next)
 
@@ -112,7 +112,9 @@ def cluster_called(scope: Scope, asked: str, *, to_close: bool = False) -> Clust
     by_id = find_cluster(scope, asked)
     if by_id is not None:
         return by_id
-    named = scope.select(cluster, *columns_in(cluster, ClusterView)).where(cluster.c.name == asked)
+    named = scope.select(cluster, *columns_in(cluster, ClusterView), *OPERATOR_COST).where(
+        cluster.c.name == asked
+    )
     rows = []
     if to_close:
         runs = and_(cluster.c.stopped_at.is_(None), not_(is_silent(scope)))

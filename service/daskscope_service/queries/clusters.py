@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Table, func
 
-from daskscope_service.costs.pricing import price_clusters
+from daskscope_service.costs.pricing import OPERATOR_COST, price_clusters
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, computation, failure, worker_loss
 from daskscope_service.db.scope import Item, Page, Scope, Selection, page, total
@@ -22,7 +22,7 @@ Cluster = TypeVar("Cluster", ClusterView, ListedCluster)
 
 def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -> Page[ClusterView]:
     """Return clusters by the time they started; with ``rule``, only those with its finding."""
-    query = scope.select(cluster, *columns_in(cluster, ClusterView))
+    query = scope.select(cluster, *columns_in(cluster, ClusterView), *OPERATOR_COST)
     if rule is not None:
         query = query.where(is_cause_of_cluster(scope, rule))
     if selection.user is not None:
@@ -34,7 +34,9 @@ def list_clusters(scope: Scope, selection: Selection, rule: str | None = None) -
 
 def find_cluster(scope: Scope, id: str) -> ClusterView | None:
     """Return one cluster, or None if the workspace has no such cluster."""
-    query = scope.select(cluster, *columns_in(cluster, ClusterView)).where(cluster.c.id == id)
+    query = scope.select(cluster, *columns_in(cluster, ClusterView), *OPERATOR_COST).where(
+        cluster.c.id == id
+    )
     rows = cluster_views(scope, scope.items(query), ClusterView)
     return rows[0] if rows else None
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from sqlalchemy import Connection, func, select, tuple_, update
 
-from daskscope_service.costs.pricing import price_clusters
+from daskscope_service.costs.pricing import OPERATOR_COST, price_clusters
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, computation
@@ -44,34 +44,46 @@ _OF_CLUSTER = [
         *("id", "name", "prices", "cost", "idle_cost", "worker_seconds", "gib_seconds"),
         *("gpu_seconds", *OF_VERDICT),
     }
-]
-#: The columns of clusters that only comparisons read.
-_TO_COMPARE = [
+] + OPERATOR_COST
+#: The columns of clusters about their size, and those that only comparisons read.
+_SIZES = [
     cluster.c[name]
     for name in (
-        *("environment", "settings", "host", "kind", "memory_limit", "deployment"),
-        *("peak_worker_memory", "peak_memory_used", "peak_workers", "workers"),
+        *("memory_limit", "peak_worker_memory", "peak_memory_used", "peak_workers", "workers"),
     )
+]
+_TO_COMPARE = [
+    *_SIZES,
+    *(cluster.c[name] for name in ("environment", "settings", "host", "kind", "deployment")),
 ]
 
 
 def newest_runs(
-    scope: Scope, job: str, *, compared: bool = False, before: tuple[float, str] | None = None
+    scope: Scope,
+    job: str,
+    *,
+    compared: bool = False,
+    sized: bool = False,
+    before: tuple[float, str] | None = None,
+    up_to: tuple[float, str] | None = None,
+    most: int = MOST_RUNS,
 ) -> list[JobRun]:
-    """Return the newest runs of a job, oldest first, at most :data:`MOST_RUNS`.
+    """Return the newest runs of a job, oldest first, at most ``most``.
 
     They are fewer if they, or their clusters, take more than :data:`MOST_BYTES`. ``compared`` adds
-    what only comparisons need. ``before`` is the start and id of a run: only runs that began before
-    it are returned.
+    what only comparisons need, and ``sized`` the sizes of their clusters. ``before`` is the start
+    and id of a run: only runs that began before it are returned; ``up_to`` includes it.
     """
     query = scope.select(computation, *(_COMPARED if compared else _OF_RUN)).where(
         computation.c.job == job
     )
     if before is not None:
         query = query.where(tuple_(computation.c.started_at, computation.c.id) < tuple_(*before))
+    if up_to is not None:
+        query = query.where(tuple_(computation.c.started_at, computation.c.id) <= tuple_(*up_to))
     query = query.order_by(computation.c.started_at.desc(), computation.c.id.desc())
-    runs, _ = scope.first_items(query, MOST_RUNS)
-    return _all_completed(scope, runs, compared=compared)[::-1]
+    runs, _ = scope.first_items(query, most)
+    return _all_completed(scope, runs, compared=compared, sized=sized)[::-1]
 
 
 def some_runs(
@@ -139,13 +151,16 @@ def lock_jobs(connection: Connection, workspace: str, ids: Sequence[str]) -> Non
     connection.execute(these.order_by(job_table.c.id).with_for_update()).all()
 
 
-def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> list[JobRun]:
+def _all_completed(
+    scope: Scope, runs: Sequence[Item], *, compared: bool, sized: bool = False
+) -> list[JobRun]:
     """Return ``runs`` with status, duration and cost, which depend on their clusters.
 
     Leave out the rest from the first run whose cluster was not read: clusters may take too many
     bytes.
     """
-    query = scope.select(cluster, *_OF_CLUSTER, *(_TO_COMPARE if compared else ()))
+    more = _TO_COMPARE if compared else _SIZES if sized else ()
+    query = scope.select(cluster, *_OF_CLUSTER, *more)
     clusters: dict[str, Item | None] = {}
     size = 0
     for ids, rows in read_in_parts(
@@ -161,11 +176,11 @@ def _all_completed(scope: Scope, runs: Sequence[Item], *, compared: bool) -> lis
     for run in takewhile(lambda run: run["cluster"] in clusters, runs):
         on = clusters[run["cluster"]]
         if on is not None:  # it was removed a moment ago
-            found.append(_completed(scope, run, on, compared=compared))
+            found.append(_completed(scope, run, on, compared=compared, with_on=compared or sized))
     return found
 
 
-def _completed(scope: Scope, run: Item, on: Item, *, compared: bool) -> JobRun:
+def _completed(scope: Scope, run: Item, on: Item, *, compared: bool, with_on: bool) -> JobRun:
     seconds = computation_seconds(run, on)
     verdict = cluster_verdict(on, scope.now, scope.silent_after)
     whole, all_threads = sum(run["worker_seconds"].values()), sum(on["worker_seconds"].values())
@@ -181,6 +196,6 @@ def _completed(scope: Scope, run: Item, on: Item, *, compared: bool) -> JobRun:
         "currency": on["prices"]["currency"] if priced else None,
         "price_source": on["price_source"] if priced else None,
         "frames": run["frames"] if compared else None,
-        "on": on if compared else None,
+        "on": on if with_on else None,
     }
     return JobRun.of(run | made)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     select,
 )
 
+from daskscope_service.costs.pricing import OPERATOR_COST
 from daskscope_service.db.data_ownership import failure_notice, loss_notice
 from daskscope_service.db.row_values import columns_in
 from daskscope_service.db.schema import cluster, computation, failure, notice, worker_loss
@@ -38,7 +39,7 @@ from daskscope_service.queries.among import among
 from daskscope_service.queries.cluster_filter import is_silent
 from daskscope_service.queries.clusters import judged
 
-_OF_CLUSTER = columns_in(cluster, JudgedCluster)
+_OF_CLUSTER = [*columns_in(cluster, JudgedCluster), *OPERATOR_COST]
 
 #: How many fingerprints one statement looks up.
 _LOOKS = 50

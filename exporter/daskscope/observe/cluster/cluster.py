@@ -22,6 +22,7 @@ from daskscope.observe.cluster.environment import (
     name_and_kind_here,
 )
 from daskscope.observe.cluster.idle import Idle, manager_of
+from daskscope.observe.cluster.instances import Instances
 from daskscope.observe.cluster.load import Load
 from daskscope.observe.cluster.opt_outs import OptOuts
 from daskscope.observe.cluster.users import Registrant
@@ -76,6 +77,9 @@ class Cluster:
         self._environment = environment()
         self.load = Load(scheduler)
         self._cost = Cost(settings.prices)
+        self._instances = Instances(
+            wanted=settings.instances_transmit, default=settings.instances_type
+        )
         self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)
         self._clients = Clients(scheduler, user_of, drops)
@@ -94,11 +98,13 @@ class Cluster:
         """Count a worker from now on."""
         guarded(self._drops, None, self._versions.added, worker)
         self._cost.added(worker)
+        guarded(self._drops, None, self._instances.added, worker)
 
     def worker_removed(self, address: str) -> None:
         """Stop counting the worker."""
         guarded(self._drops, None, self._versions.removed, address)
         self._cost.removed(address)
+        guarded(self._drops, None, self._instances.removed, address)
 
     def row(self) -> protocol.Cluster:
         """Return the row that describes the cluster."""
@@ -225,6 +231,7 @@ class Cluster:
             peak_memory_limit=self._peak_memory[1],
             connected=connected,
             last_held_by=last_held_by,
+            instances=guarded(self._drops, (), self._instances.rows),
         )
 
     def _tasks_by_state(self) -> dict[str, int]:

@@ -53,6 +53,8 @@ SILENT = 20.0
 LATE = 8.0
 #: Entries of a worker's deployment that are read; workers send fewer.
 MAX_NAMES = 50
+#: The place of the machine's type in the metric.
+_PLACE_OF_TYPE = 9
 
 
 def peak_memory_of(worker: WorkerState) -> int | None:
@@ -72,6 +74,18 @@ def deployment_of_worker(worker: WorkerState) -> dict[str, str]:
         str(name)[: protocol.MAX_NAME]: str(value)[: protocol.MAX_NAME]
         for name, value in islice(found.items(), MAX_NAMES)
     }
+
+
+def instance_type_of_worker(worker: WorkerState) -> str | None:
+    """Return the type of a worker's machine; "" if the worker does not know it.
+
+    None: the worker has not reported yet, or never will.
+    """
+    sample = worker.metrics.get(METRIC)
+    if not sample or len(sample) <= _PLACE_OF_TYPE:
+        return None
+    found = sample[_PLACE_OF_TYPE]
+    return found[: protocol.MAX_NAME] if isinstance(found, str) else ""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,248 @@
+"""Costs of clusters on Kubernetes, as an OpenCost in the same Kubernetes computes them.
+
+The operator names its address and the namespaces whose costs each workspace may read: a cluster
+says itself in which namespace it runs. The pods of a cluster are those of its namespace that have
+the same label as its scheduler's pod, which Dask's operator, Dask Gateway and Dask's charts set.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import requests
+from sqlalchemy import Engine, Row, and_, func, or_, select, update
+
+from daskscope_service.costs import usage_sums
+from daskscope_service.db.engine import writing
+from daskscope_service.db.rows import select_in
+from daskscope_service.db.schema import cluster, usage, workspace
+from daskscope_service.periodic import Lease, in_each
+from daskscope_service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_DAY = 86400
+
+#: The name of the lease, and seconds between two rounds.
+WORK, ROUND_SECONDS = "opencost", 300.0
+#: Seconds to connect and between two parts of an answer, of an answer in all, and its bytes.
+_TIMEOUT, _MOST_SECONDS, _MOST_BYTES = (3.0, 10.0), 30.0, 32 << 20
+#: Bytes that are read at once.
+_PART = 1 << 16
+#: Clusters of a workspace that one round asks about: the newest ones.
+_MOST_CLUSTERS = 50
+#: Seconds after its end in which the cost of a cluster is still read: OpenCost knows it late.
+_SETTLES = 3600.0
+#: The least seconds of a window: OpenCost computes in minutes.
+_LEAST_WINDOW = 60.0
+#: The label, of a scheduler's pod, whose value all pods of the cluster share. OpenCost replaces the
+#: characters that are none of Prometheus' by "_".
+_LABELS = ("dask_org_cluster_name", "gateway_dask_org_cluster", "app_kubernetes_io_instance")
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_]")
+#: What Kubernetes allows as the name of a namespace.
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HEADERS = {"Accept": "application/json"}
+
+
+class _Properties(msgspec.Struct):
+    namespace: str = ""
+    pod: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Allocation(msgspec.Struct):
+    total: float = msgspec.field(name="totalCost")
+    properties: _Properties | None = None
+
+
+class _Answer(msgspec.Struct):
+    # One set, of allocations by name, for the whole window.
+    data: list[dict[str, _Allocation] | None]
+
+
+_decoder = msgspec.json.Decoder(_Answer)
+
+
+class NotRead(Exception):
+    """OpenCost gave no valid answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCost:
+    """An OpenCost at ``url``.
+
+    All workspaces may read ``namespaces``; the keys of ``own`` may read theirs.
+    """
+
+    url: str
+    currency: str
+    namespaces: frozenset[str]
+    own: Mapping[str, frozenset[str]]
+
+    def may_read(self, name: str, namespace: str) -> bool:
+        """Return whether the workspace ``name`` may read the costs of a namespace."""
+        if not _NAMESPACE.fullmatch(namespace):
+            return False
+        return namespace in self.namespaces or namespace in self.own.get(name, ())
+
+    def cost(self, namespace: str, pod: str, since: float, until: float) -> float | None:
+        """Return what the cluster of the scheduler's ``pod`` cost; None if OpenCost knows no such.
+
+        Raises
+        ------
+        NotRead
+            OpenCost gave no valid answer.
+        """
+        window = ",".join(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+                          for at in (since, until))  # fmt: skip
+        parameters = {
+            "window": window,
+            "accumulate": "true",
+            "filter": f'namespace:"{namespace}"',
+        }
+        try:
+            answer = _decoder.decode(self._get("allocation/compute", parameters))
+        except msgspec.MsgspecError as error:
+            raise NotRead(f"not an answer of OpenCost: {error}") from None
+        found = [one for some in answer.data for one in (some or {}).values()]
+        return _cost_of(found, namespace, pod)
+
+    def _get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+        until = time.monotonic() + _MOST_SECONDS
+        parts, size = [], 0
+        try:
+            with requests.get(
+                f"{self.url}/{path}",
+                params=parameters,
+                headers=_HEADERS,
+                timeout=_TIMEOUT,
+                stream=True,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status_code != 200:
+                    raise NotRead(f"HTTP {answer.status_code}")
+                for part in answer.iter_content(_PART):
+                    size += len(part)
+                    if size > _MOST_BYTES:
+                        raise NotRead(f"its answer has more than {_MOST_BYTES >> 20} MiB")
+                    if time.monotonic() > until:
+                        raise NotRead(f"its answer took more than {_MOST_SECONDS:.0f} s")
+                    parts.append(part)
+        except requests.RequestException as error:
+            raise NotRead(type(error).__name__) from None
+        return b"".join(parts)
+
+
+def of(settings: Settings) -> OpenCost | None:
+    """Return the OpenCost that the settings name, if any."""
+    if not settings.opencost_url:
+        return None
+    of_all, own = set[str](), dict[str, frozenset[str]]()
+    for one in settings.opencost_namespaces:
+        name, _, namespace = one.rpartition("=")
+        if name:
+            own[name] = own.get(name, frozenset()) | {namespace}
+        else:
+            of_all.add(namespace)
+    url = settings.opencost_url.rstrip("/")
+    return OpenCost(url, settings.prices_currency, frozenset(of_all), own)
+
+
+def _cost_of(found: Sequence[_Allocation], namespace: str, pod: str) -> float | None:
+    """Return the cost of the pods that have the same label as ``pod``; None without that pod."""
+    own = next((labels for of, labels in _pods(found, namespace) if of.pod == pod), None)
+    if own is None:
+        return None
+    label = next((name for name in _LABELS if own.get(name)), None)
+    return sum(
+        one.total
+        for one in found
+        if (of := one.properties) is not None
+        and of.namespace == namespace
+        and (of.pod == pod or (label and _labels(of).get(label) == own[label]))
+    )
+
+
+def _pods(
+    found: Sequence[_Allocation], namespace: str
+) -> Iterator[tuple[_Properties, dict[str, str]]]:
+    for one in found:
+        if one.properties is not None and one.properties.namespace == namespace:
+            yield one.properties, _labels(one.properties)
+
+
+def _labels(of: _Properties) -> dict[str, str]:
+    return {_NOT_IN_LABELS.sub("_", name): value for name, value in (of.labels or {}).items()}
+
+
+class OpenCostReader:
+    """Reads the costs of all workspaces' clusters on Kubernetes, in rounds."""
+
+    def __init__(self, engine: Engine, opencost: OpenCost, silent_after: float) -> None:
+        self._engine = engine
+        self._opencost = opencost
+        self._silent_after = silent_after
+        self.lease = Lease(engine, WORK)
+
+    def round(self) -> int:
+        """Read the costs of clusters that run or have just ended; return how many were stored."""
+        with self._engine.connect() as connection:
+            names = connection.execute(select(workspace.c.id)).scalars().all()
+        # If it cannot be reached for one workspace, it cannot for the others.
+        return in_each(names, self._workspace, ends_all=NotRead)
+
+    def _workspace(self, name: str) -> int:
+        stored = 0
+        for row in self._due(name):
+            self.lease.renew()
+            where: dict[str, Any] = row.deployment
+            namespace, pod = where.get("k8s.namespace.name"), where.get("k8s.pod.name")
+            if not (namespace and pod and self._opencost.may_read(name, namespace)):
+                continue
+            until = time.time() if row.stopped_at is None else row.stopped_at
+            until = max(until, row.started_at + _LEAST_WINDOW)
+            cost = self._opencost.cost(namespace, pod, row.started_at, until)
+            if cost is not None:
+                self._store(name, row.id, cost)
+                stored += 1
+        return stored
+
+    def _due(self, name: str) -> Collection[Row[Any]]:
+        """Return clusters without prices of their own that are up, or were until a moment ago."""
+        now = time.time()
+        columns = [cluster.c[one] for one in ("id", "started_at", "stopped_at", "deployment")]
+        seen = cluster.c.last_seen_at > now - self._silent_after
+        ended = cluster.c.stopped_at > now - _SETTLES
+        query = select_in(name, cluster, *columns).where(
+            or_(and_(cluster.c.stopped_at.is_(None), seen), ended),
+            cluster.c.prices["currency"].as_string().is_(None),
+            cluster.c.deployment["k8s.pod.name"].as_string().is_not(None),
+        )
+        query = query.order_by(cluster.c.started_at.desc()).limit(_MOST_CLUSTERS)
+        with self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def _store(self, name: str, id: str, cost: float) -> None:
+        values = {
+            "operator_cost": cost,
+            "operator_currency": self._opencost.currency,
+            "operator_source": "opencost",
+        }
+        last_day = select_in(name, usage, func.max(usage.c.day)).where(usage.c.cluster == id)
+        with writing(self._engine) as connection:
+            this = (cluster.c.workspace == name, cluster.c.id == id)
+            connection.execute(update(cluster).where(*this).values(values))
+            day = connection.execute(last_day).scalar()
+            if day is None:
+                return
+            of_day = (usage.c.workspace == name, usage.c.cluster == id, usage.c.day == day)
+            connection.execute(update(usage).where(*of_day).values(values))
+            if day < (today := int(time.time() // _DAY)):
+                usage_sums.forget(connection, name, day, today)

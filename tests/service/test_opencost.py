@@ -1,0 +1,237 @@
+"""Costs that an OpenCost computes: which it is asked for, and what becomes of odd answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from daskscope.errors import ConfigurationError
+from daskscope.protocol import Prices
+from daskscope_service.costs import opencost
+from daskscope_service.costs.opencost import NotRead, OpenCost, OpenCostReader
+from daskscope_service.periodic import SomeFailed
+from daskscope_service.settings import Settings
+from tests.service.test_price_list import Place
+from tests.service_process import ServiceProcess
+
+SCHEDULER = "nightly-scheduler-7f6c9d"
+ON_KUBERNETES = {"k8s.namespace.name": "dask", "k8s.pod.name": SCHEDULER}
+
+
+def allocation(pod: str, cost: float, namespace: str = "dask", **labels: str) -> dict[str, Any]:
+    """Return an allocation, with the fields of OpenCost's answers."""
+    return {
+        "name": f"cluster-one/node-1/{namespace}/{pod}/dask",
+        "properties": {
+            "cluster": "cluster-one",
+            "node": "node-1",
+            "container": "dask",
+            "controller": "nightly",
+            "controllerKind": "deployment",
+            "namespace": namespace,
+            "pod": pod,
+            "labels": {"app_kubernetes_io_name": "dask"} | labels,
+        },
+        "window": {"start": "2026-07-01T00:00:00Z", "end": "2026-07-01T01:00:00Z"},
+        "start": "2026-07-01T00:00:00Z",
+        "end": "2026-07-01T01:00:00Z",
+        "minutes": 60.0,
+        "cpuCores": 1.0,
+        "cpuCost": cost / 2,
+        "gpuCost": 0.0,
+        "ramCost": cost / 2,
+        "pvs": None,
+        "totalCost": cost,
+        "totalEfficiency": 0.5,
+        "rawAllocationOnly": None,
+    }
+
+
+OWN = {"dask_org_cluster_name": "nightly"}
+ALLOCATIONS = [
+    allocation(SCHEDULER, 0.25, **OWN),
+    allocation("nightly-worker-1", 1.0, **OWN),
+    allocation("nightly-worker-2", 1.5, **OWN),
+    allocation("other-worker-1", 64.0, dask_org_cluster_name="other"),
+    allocation("nightly-worker-1", 128.0, namespace="elsewhere", **OWN),
+    {"name": "__idle__", "totalCost": 256.0},
+]
+
+
+class Answers:
+    """A server that answers as OpenCost does; ``body`` replaces the answer.
+
+    ``asked`` are the queries.
+    """
+
+    def __init__(self) -> None:
+        self.allocations = ALLOCATIONS
+        self.body: bytes | None = None
+        self.status, self.headers = 200, dict[str, str]()
+        self.asked: list[dict[str, str]] = []
+        self.drips = False
+        answers = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                answers.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        self.asked.append(query | {"path": parts.path})
+        data = [{one["name"]: one for one in self.allocations}]
+        body = self.body or json.dumps({"code": 200, "data": data}).encode()
+        handler.send_response(self.status)
+        for name, value in self.headers.items():
+            handler.send_header(name, value)
+        if self.drips:
+            handler.end_headers()
+            while not self._ended.wait(0.01):
+                try:
+                    handler.wfile.write(b" ")
+                except OSError:
+                    return
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+
+@pytest.fixture
+def server() -> Iterator[Answers]:
+    with Answers() as server:
+        yield server
+
+
+def reader_of(place: Place, server: Answers, *namespaces: str) -> OpenCostReader:
+    found = opencost.of(
+        Settings(opencost_url=server.url, opencost_namespaces=namespaces, prices_currency="EUR")
+    )
+    assert found is not None
+    return OpenCostReader(place.service.engine, found, 60.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: Answers) -> Iterator[Place]:
+    options: dict[str, Any] = {"opencost_url": server.url, "opencost_namespaces": ("dask",)}
+    with ServiceProcess(tmp_path / "service", **options) as service:
+        yield Place(service)
+
+
+def test_a_cluster_costs_what_the_pods_with_its_label_cost(place: Place, server: Answers) -> None:
+    place.beat("Scheduler-k", deployment=ON_KUBERNETES)
+    own: dict[str, Any] = {"prices": Prices("USD", {"thread": 1.0}), "cost": 16.0}
+    place.beat("Scheduler-own", deployment=ON_KUBERNETES, **own)
+    place.beat("Scheduler-elsewhere")
+    reader = reader_of(place, server, "dask")
+    assert reader.round() == 1
+    [asked] = server.asked
+    assert asked["path"] == "/allocation/compute"
+    assert (asked["filter"], asked["accumulate"]) == ('namespace:"dask"', "true")
+    found = place.get("clusters/Scheduler-k")
+    assert found["cost"] == pytest.approx(2.75)
+    assert found["idle_cost"] == pytest.approx(2.75 / 4)
+    assert (found["price_source"], found["prices"]["currency"]) == ("opencost", "EUR")
+    assert place.get("clusters/Scheduler-own")["price_source"] == "cluster"
+    assert place.get("clusters/Scheduler-elsewhere")["price_source"] == "list"
+    used = {one["price_source"]: one["cost"] for one in place.get("usage", weeks=2)["items"]}
+    assert used["opencost"] == pytest.approx(2.75)
+    page = place.see("/clusters/Scheduler-k")
+    assert '2.75 EUR</dd><dd class="faint"> estimate of OpenCost' in page
+    # A later heartbeat leaves it as it is.
+    place.beat("Scheduler-k", deployment=ON_KUBERNETES, seq=2)
+    assert place.get("clusters/Scheduler-k")["cost"] == pytest.approx(2.75)
+    # Without a label that they share, it is the scheduler's pod alone.
+    server.allocations = [allocation(SCHEDULER, 0.25), allocation("nightly-worker-1", 1.0)]
+    reader.round()
+    assert place.get("clusters/Scheduler-k")["cost"] == pytest.approx(0.25)
+    # OpenCost does not know the pod.
+    server.allocations = []
+    assert reader.round() == 0
+    assert place.get("clusters/Scheduler-k")["cost"] == pytest.approx(0.25)
+
+
+def test_a_workspace_reads_the_costs_of_the_namespaces_that_the_operator_allows(
+    place: Place, server: Answers
+) -> None:
+    place.beat("Scheduler-k", deployment=ON_KUBERNETES)
+    for namespaces in ((), ("other",), ("elsewhere=dask",)):
+        assert reader_of(place, server, *namespaces).round() == 0
+    assert server.asked == []
+    assert reader_of(place, server, "elsewhere=dask", "default=dask").round() == 1
+    odd = {"k8s.pod.name": SCHEDULER, "k8s.namespace.name": 'x"+namespace:"dask'}
+    place.beat("Scheduler-odd", deployment=odd)
+    allowed = reader_of(place, server, odd["k8s.namespace.name"])
+    assert allowed.round() == 0
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"status": 500}, "HTTP 500"),
+        ({"status": 302, "headers": {"Location": "http://127.0.0.1:9/"}}, "HTTP 302"),
+        ({"body": b"<html>"}, "not an answer of OpenCost"),
+        ({"body": b'{"code": 200, "data": {"sets": []}}'}, "not an answer of OpenCost"),
+        ({"body": b'{"data": [{"a": {"totalCost": "1"}}]}'}, "not an answer of OpenCost"),
+        ({"body": b" " * 2048}, "more than 0 MiB"),
+        ({"drips": True}, "took more than 0 s"),
+    ],
+)
+def test_an_answer_that_is_not_valid_changes_nothing_and_is_reported(
+    place: Place,
+    server: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, Any],
+    said: str,
+) -> None:
+    place.beat("Scheduler-k", deployment=ON_KUBERNETES)
+    reader = reader_of(place, server, "dask")
+    for name, value in fields.items():
+        setattr(server, name, value)
+    if "MiB" in said:
+        monkeypatch.setattr(opencost, "_MOST_BYTES", 1024)
+    if "took" in said:
+        monkeypatch.setattr(opencost, "_MOST_SECONDS", 0.1)
+        monkeypatch.setattr(opencost, "_PART", 4)
+    with pytest.raises((NotRead, SomeFailed), match=said):
+        reader.round()
+    assert place.get("clusters/Scheduler-k")["price_source"] == "list"
+
+
+def test_a_service_that_cannot_be_reached_is_no_answer(server: Answers) -> None:
+    nowhere = OpenCost("http://127.0.0.1:9", "USD", frozenset({"dask"}), {})
+    with pytest.raises(NotRead, match="ConnectionError"):
+        nowhere.cost("dask", SCHEDULER, time.time() - 60, time.time())
+
+
+def test_its_address_must_be_one_and_a_price_list_excludes_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="must be an address such as"):
+        Settings(opencost_url="opencost:9003")
+    with pytest.raises(ConfigurationError, match="are both set"):
+        Settings(opencost_url="http://opencost:9003", price_list=tmp_path / "prices.csv")
