@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -111,6 +112,7 @@ def wait_for_metric(recorder: Recorder, reason: str) -> None:
 def test_a_worker_that_is_killed_died_with_its_tasks(
     client: Client, register: Register, recorder: Recorder
 ) -> None:
+    before = time.time()
     register()
     (address,) = client.scheduler_info()["workers"]
     futures = [
@@ -125,6 +127,7 @@ def test_a_worker_that_is_killed_died_with_its_tasks(
     assert (found.reason, found.expected) == (names.LOSS_DIED, False)
     assert found.tasks == {"sleep_until_the_end": 2}
     assert found.processing == 2
+    assert found.lifetime > found.at - before  # it was there before the plugin came
     assert found.memory_used
     assert found.memory_limit
     assert found.last_seen_at is not None
@@ -190,7 +193,9 @@ def test_of_what_a_worker_began_after_its_last_heartbeat_the_first_in_its_queue_
         for key, place in [("d", 9), ("c", 0), ("b", 1), ("a", 2)]
     )
     lost: list[Any] = []
-    scheduler: Any = SimpleNamespace(tasks={"d": running, "b": first, "a": second})
+    scheduler: Any = SimpleNamespace(
+        get_events=lambda topic: (), tasks={"d": running, "b": first, "a": second}
+    )
     losses = _losses(scheduler, Counter(), lost=lost)
     worker: Any = _Lost(1)
     # One of the two that it was running has ended since: its thread has another.
@@ -570,7 +575,7 @@ class _Lost:
 def test_a_worker_whose_lifetime_ends_while_it_has_tasks_was_not_expected_to(
     keys: tuple[str, ...], expected: bool
 ) -> None:
-    scheduler: Any = SimpleNamespace(tasks={})
+    scheduler: Any = SimpleNamespace(get_events=lambda topic: (), tasks={})
     losses = _losses(scheduler, Counter())
     worker: Any = _Lost(1)
     losses.added(worker)
@@ -604,7 +609,7 @@ def leave_at_once(
     workers: int, lines: tuple[str, ...] | None, stimulus: str = ""
 ) -> tuple[Losses, Counter[str]]:
     drops: Counter[str] = Counter()
-    scheduler: Any = SimpleNamespace(tasks={})
+    scheduler: Any = SimpleNamespace(get_events=lambda topic: (), tasks={})
     losses = _losses(scheduler, drops)
     for number in range(workers):
         worker: Any = _Lost(number)
@@ -699,7 +704,7 @@ def test_of_a_lost_worker_with_tasks_of_many_kinds_the_most_are_told_by_prefix()
         prefix = SimpleNamespace(name=kind)
         group = SimpleNamespace(name=key, prefix=prefix)
         tasks[key] = _Task(key=key, run_spec=function, prefix=prefix, group=group, priority=(0, 1))
-    scheduler: Any = SimpleNamespace(tasks=tasks)
+    scheduler: Any = SimpleNamespace(get_events=lambda topic: (), tasks=tasks)
     losses = _losses(scheduler, drops)
     worker: Any = _Lost(1)
     losses.added(worker)

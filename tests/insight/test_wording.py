@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from daskscope_service.insight.findings.finding import SavedMoney, Saving
+from daskscope_service.insight.findings.headline import saving_in_words
 from daskscope_service.insight.jobs.repeats import sentence
+from daskscope_service.insight.lifetime import Lifetime, what_it_did
 from daskscope_service.insight.wording import money, short, size
 
 
@@ -58,3 +61,32 @@ HOUR, DAY = 3_600.0, 86_400.0
 def test_repeated_work_is_said_with_its_time(ago: float, seconds: float, text: str) -> None:
     work = {"title": "sum", "runs": 3, "people": 1, "clusters": 1, "cost_again": None}
     assert text in sentence(work | {"first_at": NOW - ago, "seconds_again": seconds}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.5, 1.5, "0.50 USD to 1.50 USD"),
+        (0.0, 1.5, "up to 1.50 USD"),
+        (0.00001, 0.00002, "< 0.0001 USD"),
+        (0.0, 0.00002, "< 0.0001 USD"),
+        (2.0, 2.0, "2.00 USD"),
+    ],
+)
+def test_what_is_saved_is_said_once_where_its_bounds_look_alike(
+    low: float, high: float, words: str
+) -> None:
+    saving = Saving(0.0, 3.0, "s", "time", SavedMoney(low, high, "USD", "money"))
+    assert saving_in_words(saving) == f"saves up to 3.0 s, {words} (estimate): money"
+
+
+@pytest.mark.parametrize(
+    ("cost", "idle", "words"),
+    [
+        (0.3, 0.1, "ran no computation and cost 0.30 USD, 0.10 USD of it idle"),
+        (0.00003, 0.00001, "ran no computation and cost < 0.0001 USD"),
+    ],
+)
+def test_of_a_tiny_cost_no_part_is_said(cost: float, idle: float, words: str) -> None:
+    cluster = {"cost": cost, "idle_cost": idle, "prices": {"currency": "USD"}, "price_source": ""}
+    assert what_it_did(cluster, Lifetime(), with_cost=True) == words

@@ -120,6 +120,14 @@ def test_histograms_of_a_computation_share_one_scale() -> None:
     assert found["b"].words == "4 task runs; half of them took 100 ms to 300 ms or less"
 
 
+def test_a_mean_is_of_the_runs_that_a_histogram_shows() -> None:
+    quick = [4] + [0] * len(DURATION_BOUNDS)
+    of_all = {"durations": quick, "completed": 4, "seconds": {"compute": 0.8}}
+    groups = [group("a", **of_all), group("b", **of_all, retried=4), group("c", **of_all, erred=1)]
+    found = histograms(groups, groups)
+    assert [found[name].mean for name in "abc"] == [0.2, None, None]
+
+
 def test_a_group_that_took_longer_is_a_higher_box_and_its_state_is_a_word() -> None:
     drawn = graph.layout(
         [

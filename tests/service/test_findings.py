@@ -351,6 +351,13 @@ def test_what_needs_a_failed_task_names_it_and_links_to_it(elsewhere: Reader, st
                 blames={"first": "divide"},
                 **waits,
             ),
+            make_computation(
+                "never",
+                **began | {"ended_at": NOW - 55, "mostly_done_at": NOW - 55},
+                **waits | {"tasks": 2, "completed": 0},
+                states={"erred": 2},
+                blames={"first": "divide"},
+            ),
         ),
         failures=(
             make_failure(
@@ -375,6 +382,9 @@ def test_what_needs_a_failed_task_names_it_and_links_to_it(elsewhere: Reader, st
     shown = " ".join(elsewhere.html(page).split())
     link = f'<a href="/clusters/{id}/computations/first">divide</a>'
     assert f'<dd class="bad">2</dd> <dd class="faint"> need {link}' in shown
+    never = elsewhere.page(f"/clusters/{id}/computations/never")
+    assert "Not run: 2 of 2 tasks need divide, which failed with ZeroDivisionError" in never
+    assert "95 % done" not in never
     (listed,) = (one for one in elsewhere.answer("computations", cluster=id)["items"]
                  if one["id"] == "waits")  # fmt: skip
     assert "2 of 201 tasks need" in listed["sentence"] or "2 tasks need" in listed["sentence"]

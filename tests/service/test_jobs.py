@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +21,14 @@ from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.retention.removal import remove_keys
 from daskscope_service.telemetry.embedded import EmbeddedSeries
 from tests.patience import wait_until
-from tests.service.beats import ENVIRONMENT, make_beat, make_cluster, make_computation, post
+from tests.service.beats import (
+    ENVIRONMENT,
+    make_beat,
+    make_cluster,
+    make_code,
+    make_computation,
+    post,
+)
 from tests.service.job_history import CODE, EDITED, LINE, NOW, Place
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
@@ -117,6 +125,18 @@ def test_a_name_makes_one_job_of_the_runs_of_many_people(place: Place) -> None:
     detail = place.answer(f"jobs/{named['id']}")
     assert sorted(one["user"] for one in detail["users"]) == ["ada", "bob"]
     assert [one["id"] for one in place.answer("jobs", user="bob")["items"]].count(other["id"]) == 1
+
+
+def test_jobs_of_one_name_are_told_apart_by_their_calls(place: Place) -> None:
+    place.run(5, 2, spans=("etl",))
+    other = make_code("import dask\n\nresult = load('a').mean().compute()\n", "/home/ada/run.py")
+    place.run(5, 1, spans=("etl",), code=other)
+    jobs = place.jobs(runs=2)
+    calls = {"result = load('a').sum().compute()", "result = load('a').mean().compute()"}
+    assert [job["title"] for job in jobs] == ["etl", "etl"]
+    assert {job["call"] for job in jobs} == calls
+    page = html.unescape(place.page("/jobs"))
+    assert all(call in page for call in calls)
 
 
 def test_without_code_the_shape_says_which_job_it_is(place: Place) -> None:

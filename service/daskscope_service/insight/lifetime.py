@@ -57,6 +57,8 @@ def _cost(cluster: Readable) -> str:
     currency = (cluster["prices"] or {}).get("currency")
     if not cost or currency is None:
         return ""
-    of_it = f", {money(idle, currency)} of it idle" if idle else ""
+    spent, of_it = money(cost, currency), ""
+    if idle and not spent.startswith("<"):
+        of_it = f", {money(idle, currency)} of it idle"
     at = " at list prices" if cluster["price_source"] == "list" else ""
-    return f"cost {money(cost, currency)}{at}{of_it}"
+    return f"cost {spent}{at}{of_it}"

@@ -77,7 +77,8 @@ def _histogram(group: Item, counts: Sequence[int], first: int, last: int) -> His
         width=STEP * (last - first + 1),
         height=HEIGHT,
         words=f"{plural(whole, 'task run')}; half of them took {bucket(half)} or less",
-        mean=compute / whole if compute else None,
+        # The seconds are of all runs, and the histogram is of those that finished.
+        mean=compute / whole if compute and not (group["erred"] or group["retried"]) else None,
     )
 
 

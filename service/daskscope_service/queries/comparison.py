@@ -14,7 +14,10 @@ from daskscope_service.queries.computations import MOST_GROUPS, headings_by_key
 from daskscope_service.queries.job_runs import OF_RUN, newest_runs, some_runs
 from daskscope_service.web.fields import Missing
 
-_OF_GROUP = ("prefix", "tasks", "completed", "seconds", "output_bytes", "longest")
+_OF_GROUP = (
+    *("prefix", "tasks", "completed", "erred", "retried"),
+    *("seconds", "output_bytes", "longest"),
+)
 
 
 def compare_runs(scope: Scope, a: str, b: str) -> Item:

@@ -135,12 +135,21 @@ class Losses:
 
     def added(self, worker: WorkerState) -> None:
         """Track a worker."""
-        self._known[worker.address] = _Known(worker, time())
+        joined_at = guarded(self._drops, None, self._joined_at, worker)
+        self._known[worker.address] = _Known(worker, joined_at or time())
         if worker.nanny in self._of_nanny:
             # A nanny starts another worker only when the process of the last one has ended.
             self._clear_up(self._of_nanny[worker.nanny], reason=names.LOSS_DIED)
         if worker.address in self._unclear:
             self._clear_up(worker.address)
+
+    def _joined_at(self, worker: WorkerState) -> float | None:
+        """Return when a worker joined, which may be before the plugin came; None if unknown."""
+        for at, message in reversed(self._scheduler.get_events(worker.address)):
+            if type(message) is dict and message.get("action") == "add-worker":
+                joined_at: float = at
+                return joined_at
+        return None
 
     def event(self, topic: str, message: Any) -> None:
         """Read from Dask's event log why workers leave: no hook gets the reason."""

@@ -40,7 +40,7 @@ def computation_headline(computation: Readable, judgement: Judgement) -> str:
         began = f"Running for {took}, {number(computation['done'])} of {tasks} done"
         beside = [computation["waits"], has_not_reported(computation["silence"])]
     elif first.rule == "upstream-failed":
-        began = f"Not finished after {took}"
+        began = f"Not finished after {took}" if computation["done"] else "Not run"
     elif status in _BEGINS:
         began = f"{_BEGINS[status]} {took}"
         if status == "cancelled":
@@ -131,6 +131,6 @@ def saving_in_words(saving: Saving, source: str | None = None) -> str:
 
 
 def _range(least: str, most: str) -> str:
-    if least == most:  # such as amounts that are both tiny
+    if least == most or most.startswith("<"):  # such as two amounts that are both tiny
         return most
     return f"{least} to {most}" if least else f"up to {most}"

@@ -305,7 +305,8 @@ def _by_prefix(groups: Sequence[Readable]) -> dict[str, dict[str, Any]]:
     for group in groups:
         none = {"runs": 0, "seconds": 0.0, "output_bytes": 0, "longest": None}
         one = by_prefix.setdefault(group["prefix"], none)
-        one["runs"] += group["completed"]
+        # Of all runs: so are the seconds.
+        one["runs"] += group["completed"] + group["erred"] + group["retried"]
         one["seconds"] += group["seconds"].get("compute", 0.0)
         one["output_bytes"] += group["output_bytes"]
         if group["longest"] is not None:
