@@ -12,18 +12,12 @@ So this module reads the same code of the same frames, and runs only Python's st
 from __future__ import annotations
 
 import asyncio
-import inspect
-import linecache
-import os
 import re
-import stat
 import sys
-import tokenize
-import zipimport
 from collections import deque
 from collections.abc import MutableMapping
 from copy import copy
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import dask.config
@@ -32,6 +26,7 @@ from distributed import Client
 from distributed.client import SourceCode
 
 from daskscope.containment import Contained
+from daskscope.frame_source import around, module_of, source_of
 from daskscope.own_code import is_of_library
 
 #: Places whose code is cached. Beyond it the cache is cleared.
@@ -44,23 +39,10 @@ MAX_FUNCTIONS = 500
 MAX_OF_LIBRARIES = 60
 #: Innermost frames of a thread that waits for a task, among which is Dask's own.
 MAX_OF_WAITING = 10
-#: The longest file that is read, in bytes: nobody writes a longer one by hand.
-MAX_FILE = 8 << 20
 #: Stack frames that must be left to read a file.
 FRAMES_TO_READ = 150
 #: The function of Dask's in which a thread waits for a task of an event loop.
 _SYNC = getattr(distributed.utils.sync, "__code__", None)
-#: The file names of code that IPython's magics %time and %timeit run.
-_TIMED = ("<timed exec>", "<timed eval>", "<magic-timeit>")
-#: The file name of all code that is compiled from a string. Since Python 3.13 linecache has the
-#: code of ``python -c`` under this name, which is wrong for any other string.
-_OF_A_TEXT = "<string>"
-#: The functions of profilers that run such a string for IPython's magics (%prun, %lprun and %mprun;
-#: %memit), and the argument that it is.
-_RUN_A_TEXT = {"runctx": "cmd", "_func_exec": "stmt"}
-#: The packages that these functions are of. A user's own may be called so, too.
-_PROFILERS = {"cProfile", "profile", "profiling", "line_profiler", "memory_profiler"}
-
 # The possible owners of a function.
 _USERS, _OF_LIBRARY, _IGNORED = object(), object(), object()
 
@@ -177,11 +159,11 @@ class _Places:
     def _read(self, stack: list[FrameType]) -> tuple[SourceCode, ...]:
         code: list[SourceCode] = []
         for frame in stack:
-            source = _source(frame)
+            source = source_of(frame)
             if source is None:
                 break
             if self._context_lines is not None:
-                source = _around(source, self._context_lines + 1)
+                source = around(source, self._context_lines + 1)
             code.append(source)
             if _is_outermost(frame):
                 break
@@ -209,7 +191,7 @@ class _Ignored:
         """Find the owner of the function of ``frame``, and cache it."""
         if len(self.functions) >= MAX_FUNCTIONS:
             self.functions.clear()
-        code, module = frame.f_code, _module(frame) or ""
+        code, module = frame.f_code, module_of(frame) or ""
         if (
             code.co_name in ("<listcomp>", "<dictcomp>")
             or _OURS.match(module)
@@ -287,20 +269,11 @@ def _has_room() -> bool:
     return left > 0
 
 
-def _module(frame: FrameType | None) -> str | None:
-    """Return the name of the module that ``frame`` runs in, None if it has none."""
-    if frame is None:
-        return None
-    # A program may run code with a dict subclass as globals, whose methods must not run.
-    name = dict.get(frame.f_globals, "__name__")
-    return name if type(name) is str else None
-
-
 def _is_outermost(frame: FrameType) -> bool:
     """Return whether the callers of ``frame`` are of no interest, or unknown."""
     if frame.f_back is None:
         return False
-    module = _module(frame.f_back)
+    module = module_of(frame.f_back)
     # The modules that run pytest-xdist and a notebook's cells.
     return (
         module is None
@@ -308,110 +281,3 @@ def _is_outermost(frame: FrameType) -> bool:
         or module not in sys.modules
         or module.endswith("interactiveshell")
     )
-
-
-def _source(frame: FrameType) -> SourceCode | None:
-    """Return the source of the function that ``frame`` runs, in Dask's form; None if unknown.
-
-    At module level it is the source of the whole file.
-    """
-    code = frame.f_code
-    line = frame.f_lineno or code.co_firstlineno
-    try:
-        lines = _lines(frame)
-        # %timeit wraps the code in a function of its own.
-        if code.co_name != "<module>" and code.co_filename != "<magic-timeit>" and lines:
-            lines = inspect.getblock(lines[code.co_firstlineno - 1 :])
-    except (OSError, SyntaxError, ValueError, tokenize.TokenError):
-        # The file was deleted or edited meanwhile, or is no text.
-        return None
-    if not lines:
-        return None
-    return SourceCode(
-        code=_sendable("".join(lines)),
-        lineno_frame=line,
-        lineno_relative=line - code.co_firstlineno,
-        filename=_sendable(code.co_filename),
-    )
-
-
-def _lines(frame: FrameType) -> list[str]:
-    """Return the lines of the file, or notebook cell, that ``frame`` runs."""
-    file = frame.f_code.co_filename
-    kept = linecache.cache.get(file)
-    if file == _OF_A_TEXT:
-        # Strings that the text of ``python -c`` runs have more lines than it, as pytest-xdist's.
-        text = _profiled(frame) or (linecache.getlines(file) if _is_of_main(frame) else [])
-        return text if (frame.f_lineno or 0) <= len(text) else []
-    if kept is not None and len(kept) == 4 and kept[1] is None:
-        return list(kept[2])  # No file, but a notebook's cell.
-    if file.startswith("<") and file.endswith(">"):
-        # No file, but linecache knows the code that doctest runs.
-        return linecache.getlines(file) or _cell(file)
-    try:
-        found = os.stat(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return _zipped(frame)
-    # Reading a pipe would take data from the program, and might never end.
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
-        return []
-    with tokenize.open(file) as opened:
-        lines = opened.readlines()
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
-    return lines
-
-
-def _profiled(frame: FrameType) -> list[str]:
-    """Return the lines of the string that ``frame`` runs for a profiler, else none."""
-    caller = frame.f_back
-    while caller is not None and caller.f_code.co_filename == _OF_A_TEXT:
-        caller = caller.f_back  # a function of the string was called by the string
-    if caller is None or (_module(caller) or "").partition(".")[0] not in _PROFILERS:
-        return []
-    text = caller.f_locals.get(_RUN_A_TEXT.get(caller.f_code.co_name, ""))
-    if type(text) is not str or len(text) > MAX_FILE:
-        return []
-    return text.splitlines(keepends=True)
-
-
-def _is_of_main(frame: FrameType) -> bool:
-    main = sys.modules.get("__main__")
-    return type(main) is ModuleType and main.__dict__ is frame.f_globals
-
-
-def _zipped(frame: FrameType) -> list[str]:
-    loader, name = dict.get(frame.f_globals, "__loader__"), _module(frame)
-    if type(loader) is not zipimport.zipimporter or name is None:
-        return []
-    return (loader.get_source(name) or "").splitlines(keepends=True)
-
-
-def _cell(file: str) -> list[str]:
-    """Return the lines of the cell that IPython runs, if any, in the line numbering of ``file``."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is None:
-        return []
-    lines = str(shell.history_manager._i00).splitlines(keepends=True)
-    if file not in _TIMED or not lines:
-        return lines
-    if lines[0].startswith("%%"):
-        return lines[1:]  # the timed code begins after the magic
-    timed = [line for line in lines if "%time" in line]
-    return timed if len(timed) == 1 else []  # if there are two, it is not known which one runs
-
-
-def _sendable(text: str) -> str:
-    # A lone surrogate, as in an undecodable file name, could not be sent.
-    return text.encode(errors="replace").decode()
-
-
-def _around(source: SourceCode, lines: int) -> SourceCode:
-    """Return Dask's ``source`` of a frame, cut to ``lines`` lines before and after its call."""
-    # Not splitlines(): a form feed does not end a line of Python.
-    text = source.code.removesuffix("\n").split("\n")
-    called = min(max(source.lineno_relative, 0), len(text) - 1)
-    first = max(called - lines, 0)
-    kept = "".join(f"{line}\n" for line in text[first : called + lines + 1])
-    return source._replace(code=kept, lineno_relative=called - first)

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskscope
-from daskscope import calling_code
+from daskscope import calling_code, frame_source
 from daskscope.config import settings
 from daskscope.observe.tasks.code import cut
 from tests.exporter.conftest import TOKEN, Register
@@ -36,13 +36,13 @@ pytestmark = pytest.mark.contract
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Whose source was looked for."""
     sources: list[object] = []
-    look_for = calling_code._source
+    look_for = frame_source.source_of
 
     def noted(frame: Any) -> Any:
         sources.append(frame)
         return look_for(frame)
 
-    monkeypatch.setattr(calling_code, "_source", noted)
+    monkeypatch.setattr(calling_code, "source_of", noted)
     return sources
 
 
@@ -335,7 +335,7 @@ def test_of_what_it_sends_the_same_is_kept_as_of_all(
     lines: list[str], called: int, context: int, max_bytes: int, ends: bool
 ) -> None:
     whole = SourceCode("\n".join(lines) + "\n" * ends, 100, called, "a.py")
-    sent = calling_code._around(whole, context + 1)
+    sent = frame_source.around(whole, context + 1)
     of_sent, of_whole = (
         cut(it.code, it.lineno_frame, it.lineno_relative, it.filename, context, max_bytes)
         for it in (sent, whole)
@@ -625,7 +625,7 @@ def runctx(cmd):
 
 def test_a_string_is_read_where_a_profiler_runs_it_and_it_is_no_longer_than_a_file_may_be() -> None:
     def lines(above: int) -> list[str]:
-        return calling_code._lines(sys._getframe(above + 1))
+        return frame_source.lines_of(sys._getframe(above + 1))
 
     profiler: dict[str, Any] = {"__name__": "line_profiler.profiler_mixin", "lines": lines}
     users: dict[str, Any] = {"__name__": "profiles", "lines": lines}
@@ -634,4 +634,4 @@ def test_a_string_is_read_where_a_profiler_runs_it_and_it_is_no_longer_than_a_fi
     runctx = profiler["runctx"]
     assert users["runctx"]("look()\n") == []
     assert runctx("look()\n") == ["look()\n"]
-    assert runctx("look()\n#" + "x" * calling_code.MAX_FILE) == []
+    assert runctx("look()\n#" + "x" * frame_source.MAX_FILE) == []
