@@ -14,9 +14,10 @@ import requests
 from daskscope import names
 from daskscope_service.insight.verdict import why_running
 from daskscope_service.pages.chart_svg import marks_picture, picture
-from daskscope_service.pages.charts import Chart, ChartSource, Drawn, Plot
+from daskscope_service.pages.charts import Chart, ChartSource, Drawn, Plot, read_plots
 from daskscope_service.pages.period import Period
 from daskscope_service.queries.chart_annotations import MOST_MARKS, ChartMark
+from daskscope_service.telemetry.store import SeriesLine
 from tests.seed_series import series
 from tests.seed_writer import SeedWriter
 from tests.service.pages import words
@@ -170,6 +171,34 @@ def test_an_update_of_the_page_leaves_the_charts_to_the_script(
         page = session.get(address, headers={"HX-Request": "true"}, timeout=30).text
     assert 'id="over-time"' in page
     assert 'class="spark"' not in page
+
+
+def test_of_a_short_life_the_growth_between_its_two_measurements_is_drawn() -> None:
+    class Store:
+        """Has two measurements, and returns the last one of each step, as stores do."""
+
+        def query(
+            self, workspace: str, cluster: str, metrics: set[str], since: float, until: float,
+            step: float,
+        ) -> dict[str, list[SeriesLine]]:  # fmt: skip
+            found: dict[str, list[SeriesLine]] = {name: [] for name in metrics}
+            if names.WORKER_TIME.name in metrics:
+                last = {
+                    at // (1000 * step): (at, total)
+                    for at, total in ((11_200, 0.0), (18_400, 28.8))
+                }
+                times, values = zip(*last.values(), strict=True)
+                busy = {names.WORKER_STATE: "busy"}
+                found[names.WORKER_TIME.name] = [
+                    SeriesLine(busy, "value", "counter", "s", [*times], [*values])
+                ]
+            return found
+
+    period = Period(10.0, 19.0, 10.0, 19.0, live=False, span="life")
+    plots = read_plots(Store(), "w", "c", period, 300, 10.0)  # type: ignore[arg-type]
+    (threads,) = (plot for plot in plots if plot.chart.sources[0].metric is names.WORKER_TIME)
+    (busy,) = threads.lines
+    assert busy.values == [pytest.approx(4.0)]
 
 
 def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:

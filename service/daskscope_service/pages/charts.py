@@ -154,6 +154,10 @@ class Plot:
     sampled: bool
 
 
+#: Intervals of a period from which on its measurements are taken to come at those intervals.
+FEW_INTERVALS = 5
+
+
 def read_plots(
     store: SeriesStore, workspace: str, cluster: str, period: Period, steps: int, interval: float
 ) -> list[Plot]:
@@ -171,6 +175,9 @@ def read_plots(
     shown = [chart for chart in CHARTS if ever.get(chart.sources[0].metric.name) != []]
     # Each step holds the same number of measurements, or rates would vary with that number.
     step = math.ceil(period.seconds / steps / interval) * interval
+    if period.seconds < FEW_INTERVALS * interval:
+        # Of a short life, the first and the last measurement may be all: both count.
+        step = period.seconds / steps
     # The rate of the first steps needs totals from before the period.
     by_metric = lines(
         {source.metric.name for chart in shown for source in chart.sources},
