@@ -276,8 +276,8 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
         ("serial-chain", "Its 40 tasks ran one after another, each needed the one before: threads "
          "had nothing to do for 88\N{NO-BREAK SPACE}% of the time."),
         ("waiting", "Its tasks waited: of 40.0 s in threads 10 ms were on a CPU, at work.py:96."),
-        ("cancelled", "Its client cancelled 156 tasks before they ran; its tasks had computed "
-         "for 22.0 s."),
+        ("cancelled", "Its client cancelled 156 tasks before they were done; its tasks had "
+         "computed for 22.0 s."),
         ("too-few-tasks", "It had 2 tasks for 8 threads, which had nothing to do for "
          "77\N{NO-BREAK SPACE}% of the time."),
         ("unrunnable", "1 task waits for a worker that can run it: none of 2 workers is or has "

@@ -115,7 +115,7 @@ def test_released_tasks_that_never_ran_are_not_done() -> None:
     assert [(s.label, s.amount) for s in segments] == [
         ("done", "3"),
         ("in memory", "2"),
-        ("not run", "7"),
+        ("not done", "7"),
     ]
     assert sum(s.share for s in segments) == pytest.approx(100)
 
@@ -125,7 +125,7 @@ def test_tasks_that_erred_are_erred_after_dask_forgot_them() -> None:
     assert [(s.label, s.amount) for s in segments] == [
         ("done", "7"),
         ("erred", "2"),
-        ("not run", "1"),
+        ("not done", "1"),
     ]
 
 

@@ -41,7 +41,8 @@ def state_bar(
     were lost afterwards. They are shown as done.
 
     Dask releases, and then forgets, tasks that ran, tasks that erred and tasks that were cancelled.
-    Of these tasks, ``done`` tells how many ran and ``erred`` how many erred; the others never ran.
+    Of these tasks, ``done`` tells how many ran and ``erred`` how many erred; the others did
+    not end.
     """
     gone = states.get("released", 0) + states.get("forgotten", 0)
     done = min(gone, max(done - states.get("memory", 0), 0))
@@ -55,7 +56,7 @@ def state_bar(
     parts += [(label, colour, held.get(name, 0)) for name, label, colour in _STATES]
     known = {"released", "forgotten", *(name for name, _, _ in _STATES)}
     parts += [(name, "other", states[name]) for name in sorted(states.keys() - known)]
-    parts.append(("not run", "released", gone - done - failed))
+    parts.append(("not done", "released", gone - done - failed))
     whole = sum(count for _, _, count in parts if count > 0)
     segments: list[Segment] = []
     start = 0.0

@@ -115,7 +115,7 @@ def state_of(group: Item) -> tuple[str, str]:
         return "done", "done"
     if group["completed"] or group["states"].get("processing"):
         return "partly done", "active"
-    return "not run", "waiting"
+    return "not done", "waiting"
 
 
 def _by_prefix(groups: Sequence[Item]) -> list[Item]:

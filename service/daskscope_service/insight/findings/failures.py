@@ -215,7 +215,7 @@ def _are(count: int) -> str:
 
 
 def cancelled(evidence: Evidence) -> Outcome:
-    """Tasks were given up before they had run.
+    """Tasks were given up before they were done.
 
     A client cancelled them, released their futures, or went away.
 
@@ -224,7 +224,8 @@ def cancelled(evidence: Evidence) -> Outcome:
     What to do: nothing, if that was meant. Otherwise keep the futures until they are done, and the
     client connected.
 
-    Example: its client cancelled 156 tasks before they ran; its tasks had computed for 22.0 s.
+    Example: its client cancelled 156 tasks before they were done; its tasks had computed for
+    22.0 s.
     """
     run = evidence.run
     if run is None or run.status != "cancelled":
@@ -235,7 +236,7 @@ def cancelled(evidence: Evidence) -> Outcome:
         rule="cancelled",
         severity="notice",
         clause=f"its client cancelled {plural(run.cancelled, 'task')} before "
-        f"{'it' if run.cancelled == 1 else 'they'} ran{thrown}",
+        f"{'it was' if run.cancelled == 1 else 'they were'} done{thrown}",
         evidence=(
             Measure("tasks given up", run.cancelled, "{task}", "h-groups"),
             Measure("tasks done", run.done, "{task}", "h-groups"),
