@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser, expect
 
+from daskscope.protocol import ProfileLine
 from tests.browser import axe
 from tests.browser.gallery import Gallery
 from tests.browser.test_pages import LOOKED_AT, WIDTHS
@@ -19,6 +20,16 @@ from tests.service.people import PASSWORD, make_user
 
 #: What workers have since the change.
 NEWER = replace(ENVIRONMENT, packages={"dask": "2026.9.0", "distributed": "2026.8.0"})
+
+LINES = tuple(
+    ProfileLine("/home/ada/run.py", function, line, f"    {function}()")
+    for line, function in enumerate(("load", "clean", "parse", "guess"), 1)
+)
+#: What threads did: load calls clean and parse; since the change, parse calls guess.
+BEFORE = {"seconds": 200.0, "lines": LINES, "parent": (-1, 0, 0), "line": (0, 1, 2)}
+BEFORE |= {"samples": (100, 60, 40)}
+AFTER = {"seconds": 340.0, "lines": LINES, "parent": (-1, 0, 0, 2), "line": (0, 1, 2, 3)}
+AFTER |= {"samples": (170, 60, 110, 70)}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +45,7 @@ def place(site: Site) -> Place:
             user="ada" if day % 3 else "bob",
             spans=("nightly", "load"),
             cluster={"environment": NEWER} if slow else None,
+            profile=AFTER if slow else BEFORE,
             **({"code": EDITED} if slow else {}),
             **({"status": "erred", "erred": 1} if day == 9 else {}),
         )
@@ -97,7 +109,18 @@ def test_two_runs_are_compared_from_the_page_of_their_job(
     expect(page.locator(".verdict")).to_contain_text("longer than the first")
     expect(page.locator(".steps tbody tr").first).to_contain_text("the first run")
     expect(page.locator(".diff .added").first).to_be_visible()
+    graph = page.get_by_role("region", name="Flame graph of the difference")
+    expect(graph.locator("svg.flame-more-2")).to_have_count(2)  # parse and guess
+    expect(graph.locator("svg.flame-same text")).to_have_text("clean")
     look(window, gallery, "comparison")
+    page.emulate_media(color_scheme="light")
+    wide = graph.locator("svg.flame-same rect").bounding_box()
+    page.get_by_role("link", name="Width: first run").click()
+    expect(graph.get_by_text("guess")).to_have_count(0)  # it was not there
+    wider = graph.locator("svg.flame-same rect").bounding_box()
+    assert wide is not None
+    assert wider is not None
+    assert wider["width"] > 1.5 * wide["width"]
     page.get_by_role("link", name="The other way round").click()
     expect(page.locator(".verdict")).to_contain_text("less than the first")
 

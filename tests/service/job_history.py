@@ -18,6 +18,7 @@ from tests.service.beats import (
     make_cluster,
     make_code,
     make_computation,
+    make_profile,
     make_status,
     make_task_group,
     post,
@@ -49,6 +50,7 @@ class Place:
         id = f"run-{self.sent}"
         began = NOW - day * 86_400
         code, group = fields.pop("code", CODE), fields.pop("group_fields", {})
+        profile = fields.pop("profile", None)  # fields of a profile of the time of the run
         of_status: dict[str, Any] = {
             "at": began + seconds + 5,
             "worker_seconds": {"busy": 2 * seconds, "idle": 2 * seconds, "paused": 0.0},
@@ -87,6 +89,9 @@ class Place:
                 ),
             ),
             code=(code,),
+            profiles=()
+            if profile is None
+            else (make_profile(id, started_at=began, stopped_at=began + seconds, **profile),),
         )
         assert post(self.service.url, self.token, beat).ok
         return id

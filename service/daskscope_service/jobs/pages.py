@@ -9,14 +9,17 @@ from flask.typing import ResponseReturnValue
 
 from daskscope_service.accounts.access import may_act, signed_in
 from daskscope_service.accounts.first_run import first_run, has_clusters
-from daskscope_service.db.scope import Page, Scope, Selection, reading
+from daskscope_service.db.scope import Item, Page, Scope, Selection, reading
+from daskscope_service.insight.flame import merge
 from daskscope_service.insight.views import JobView
 from daskscope_service.jobs.dots import MEASURES, dots
+from daskscope_service.jobs.flame_difference import Side, difference_graph, paired
 from daskscope_service.jobs.parameters import SORT, asked_repeats, asked_runs, asked_sort
 from daskscope_service.jobs.repeats import LEAST_SECONDS
 from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import Sort, list_jobs, one_job, titles_of
+from daskscope_service.queries.profiles import newest_profiles
 from daskscope_service.queries.repeats import list_repeats
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.forms import tidied
@@ -24,6 +27,10 @@ from daskscope_service.web.parameters import ROWS_SHOWN, one_of, refuse_unknown,
 
 blueprint = Blueprint("jobs_page", __name__)
 
+#: Whose time the flame graph of a comparison shows as width: of the second run, or the first.
+_SIDES: tuple[Side, ...] = ("after", "before")
+#: The most profiles of each run in that graph: as many as one query reads.
+_MOST_PROFILES = 9
 #: How many of the newest runs the table of a job shows.
 _MOST_SHOWN = 50
 
@@ -123,16 +130,37 @@ def job(job_id: str) -> ResponseReturnValue:
 @signed_in
 def comparison() -> ResponseReturnValue:
     """Show how one run differs from another."""
-    a, b = asked_runs()
+    a, b = asked_runs("width")
+    side = one_of("width", _SIDES)
     with reading() as scope:
         found = compare_runs(scope, a, b)
+        profiles = [_profiles(scope, found[run]) for run in ("a", "b")]
+    graph = None
+    if all(profiles):
+        tops = [merge(read).top for read in profiles]
+        if any(top.seconds for top in tops):
+            graph = difference_graph(paired(*tops), side)
     return render_template(
         "comparison.html",
         now=time.time(),
         c=found,
         fall=waterfall_bars(found),
+        graph=graph,
+        width=side,
+        shared=bool(graph) and {*map(_key, profiles[0])} & {*map(_key, profiles[1])},
         moving=False,
     )
+
+
+def _profiles(scope: Scope, run: Item) -> list[Item]:
+    """Return the profiles that overlap the time of a run on its cluster, the newest of them."""
+    until = run["started_at"] + run["duration"]
+    which = Selection(since=run["started_at"], until=until, cluster=run["cluster"])
+    return newest_profiles(scope, which, _MOST_PROFILES).items
+
+
+def _key(profile: Item) -> tuple[str, str]:
+    return profile["cluster"], profile["id"]
 
 
 def _asked_for() -> tuple[Selection, Sort]:

@@ -36,9 +36,12 @@ def asked_sort() -> Sort:
     return one_of(SORT.name, _SORTS)
 
 
-def asked_runs() -> tuple[str, str]:
-    """Return the ids of the two runs that the request asks to compare."""
-    refuse_unknown(*(run.name for run in RUNS))
+def asked_runs(*beside: str) -> tuple[str, str]:
+    """Return the ids of the two runs that the request asks to compare.
+
+    ``beside`` are the names of other parameters, which the caller reads.
+    """
+    refuse_unknown(*(run.name for run in RUNS), *beside)
     a, b = (required(run.name, "the id of a computation") for run in RUNS)
     return a, b
 
