@@ -1,4 +1,4 @@
-"""A real script, run again and again, then slower, with more data, on fewer workers.
+"""A real script, run again and again, then slower, with more data, on fewer workers, with a spill.
 
 The sentence and the waterfall name what was changed, and only that; of equal runs, nothing.
 """
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.exporter import counted_preload
+from tests.other_pandas import python_with_other_pandas
 from tests.patience import PATIENCE, slowness
 from tests.service.job_history import Place
 from tests.service_process import ServiceProcess
@@ -64,7 +66,9 @@ class Rounds(Place):
         # All rounds take the same, so long that what else this machine does matters little.
         self.slowness = min(2.0, slowness())
 
-    def script(self, name: str, text: str = SCRIPT, **wanted: Any) -> list[str]:
+    def script(
+        self, name: str, text: str = SCRIPT, python: Path | str = sys.executable, **wanted: Any
+    ) -> list[str]:
         """Run the script; return the ids of its computations, in order."""
         file = self.folder / "work.py"
         file.write_text(text)
@@ -73,7 +77,7 @@ class Rounds(Place):
         differs = self.folder / "differs"
         differs.unlink(missing_ok=True)
         ended = subprocess.run(
-            [sys.executable, file, json.dumps(values)],
+            [python, file, json.dumps(values)],
             env={
                 **os.environ,
                 "DASK_DASKSCOPE__ENDPOINT": self.service.url,
@@ -93,9 +97,11 @@ class Rounds(Place):
         assert {item["status"] for item in items} == {"finished"}
         return [item["id"] for item in items][::-1]
 
-    def undisturbed(self, name: str, text: str = SCRIPT, **wanted: Any) -> str:
+    def undisturbed(
+        self, name: str, text: str = SCRIPT, python: Path | str = sys.executable, **wanted: Any
+    ) -> str:
         """Run it some times; return the shortest, with which this machine interfered least."""
-        return self.shortest(self.script(name, text, runs=3, **wanted))
+        return self.shortest(self.script(name, text, python, runs=3, **wanted))
 
     def shortest(self, ids: list[str]) -> str:
         items = self.answer("computations", limit="100")["items"]
@@ -173,3 +179,66 @@ def test_what_was_changed_is_named_and_nothing_else(rounds: Rounds) -> None:
         assert not found["differs"], found["sentence"]
     assert candidates(found) == ["code"]
     assert "+    tasks += 1" in found["code"][0]["diff"].splitlines()
+
+
+#: As SCRIPT, but each task uses pandas.
+WITH_PANDAS = SCRIPT.replace(
+    "import json, sys, time", "import json, sys, time\nimport pandas"
+).replace("    return number\n", "    return int(pandas.Series([number]).sum())\n")
+
+
+def test_another_pandas_is_named_and_nothing_else(rounds: Rounds) -> None:
+    python = python_with_other_pandas()
+    rounds.script("usual", WITH_PANDAS, runs=5)
+    base = rounds.undisturbed("base", WITH_PANDAS)
+    other = rounds.undisturbed("another pandas", WITH_PANDAS, python)
+    [job] = rounds.jobs(runs=11)
+    assert job["level"] == "code"
+    found = rounds.answer("comparisons", a=base, b=other)
+    here = version("pandas")
+    [one] = [one for one in found["candidates"] if one["kind"] != "load"]
+    assert (one["kind"], one["what"], one["before"]) == ("version", "pandas", here)
+    assert one["after"] not in (None, here)
+    assert not found["differs"], found["sentence"]
+
+
+#: As SCRIPT, but each task returns 4 MB, workers are processes, and they have a slow disk.
+WITH_DATA = (
+    SCRIPT.replace("    return number\n", "    return bytes(4_000_000)\n")
+    .replace("delayed(sum)(naps)", "delayed(sizes)(naps)")
+    .replace("processes=False,", "memory_limit=wanted['memory'],")
+    .replace(
+        "def work(",
+        """
+def sizes(parts):
+    return sum(map(len, parts))
+
+def slowly(method):
+    def of_a_disk(self, *args):
+        time.sleep(0.2)
+        return method(self, *args)
+    return of_a_disk
+
+zict.File.__getitem__ = slowly(zict.File.__getitem__)
+zict.File.__setitem__ = slowly(zict.File.__setitem__)
+memory = {"target": 0.9, "spill": False, "pause": False, "terminate": False}
+dask.config.set({"distributed.worker.memory." + name: value for name, value in memory.items()})
+
+def work(""",
+    )
+    .replace("import json, sys, time\n", "import json, sys, time\nimport dask\nimport zict\n")
+)
+
+
+def test_a_spill_is_named_and_nothing_else(rounds: Rounds) -> None:
+    usual: dict[str, Any] = {"tasks": 24, "workers": 1, "memory": 2**40}
+    rounds.script("usual", WITH_DATA, runs=5, **usual)
+    base = rounds.undisturbed("base", WITH_DATA, **usual)
+    # Room for eight results.
+    spilled = rounds.undisturbed("spilled", WITH_DATA, **usual | {"memory": 36_000_000})
+    rounds.jobs(runs=11)
+    found = rounds.answer("comparisons", a=base, b=spilled)
+    assert found["differs"], found["sentence"]
+    assert "in writing to disk and reading back" in found["sentence"], found["parts"]
+    assert {*large_parts(found)} == {("disk", None)}, found["parts"]
+    assert {*candidates(found)} <= {"place"}, found["candidates"]
