@@ -71,10 +71,13 @@ if pytest.version_tuple >= (8,):
             on_failure.callback(holding.give_up)
             result = yield
             on_failure.pop_all()
+        failure = None
         try:
             holding.end()
         except DaskscopeError as error:
-            pytest.fail(str(error), pytrace=False)
+            failure = str(error)
+        if failure is not None:  # not while the other is handled: pytest would show both
+            pytest.fail(failure, pytrace=False)
         return result
 
 

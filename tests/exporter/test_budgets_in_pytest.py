@@ -144,6 +144,7 @@ def test_markers_and_the_fixture_hold_tests_to_budgets(pytester: pytest.Pytester
     for name, says in _SAYS.items():
         part = text.partition(f"_ {name} _")[2].partition("\n____")[0]
         assert re.search(says, part), (name, part)
+        assert "During handling" not in part
 
 
 def test_the_option_is_for_tests_that_compute_and_have_no_marker(pytester: pytest.Pytester) -> None:
