@@ -140,6 +140,8 @@ def lists(stock: Stock) -> Addresses:
         "API events of a user": lambda: api("events", user=user()),
         "API logs": lambda: api("logs"),
         "API logs of a cluster": lambda: api("logs", cluster=cluster_id(short())),
+        "API repeats": lambda: api("repeats"),
+        "API repeats, 30 days": lambda: api("repeats", since=stock.now - 30 * 86_400),
         "API usage": lambda: api("usage"),
         "API events of no one": lambda: api("events", user="nobody"),
         "API events of a cluster": lambda: api("events", cluster=cluster_id(short())),

@@ -33,6 +33,8 @@ from tests.service_process import ServiceProcess
 
 _FIRST_SERIES = 2_000_000_000  # above what the service hands out by itself
 _ROWS_AT_ONCE = 250_000
+#: How often each group of tasks ran that ran more than once, and of how many users.
+_RUNS, _REPEATERS = 33, 40
 
 Tell = Callable[[str], None]
 
@@ -52,6 +54,9 @@ def fill(service: ServiceProcess, stock: Stock, tell: Tell, token: str = "") -> 
                 rows = _numbers(connection, part.numbers, first, last)
                 _multiply(connection, part.table, rows, part.values)
         tell(f"{part.table.name}: {time.monotonic() - began:.0f} s")
+    began = time.monotonic()
+    _add_repeats(service, stock)
+    tell(f"group_run and repeat: {time.monotonic() - began:.0f} s")
     began = time.monotonic()
     _add_series(service, stock)
     tell(f"point: {time.monotonic() - began:.0f} s")
@@ -106,6 +111,55 @@ def _multiply(
     ]
     query = select(*chosen).select_from(numbers).join(model, model.c[_key(table)] == MODEL)
     connection.execute(insert(table).from_select([c.name for c in table.columns], query))
+
+
+def _add_repeats(service: ServiceProcess, stock: Stock) -> None:
+    """Note one group for each computation; each ran :data:`_RUNS` times, and is one repeat."""
+    groups = max(stock.computations // _RUNS, 1)
+    shared: dict[str, Any] = {
+        "workspace": literal(stock.workspace),
+        "prefix": literal("read-parquet"),
+        "currency": literal("USD"),
+        "output_bytes": literal(2**30),
+    }
+    of_run: dict[str, Any] = shared | {
+        "cluster": literal_column("'Scheduler-' || (i % 1000)"),
+        "computation": literal_column("'c-' || i"),
+        "name": literal_column(f"'read-parquet-' || (i % {groups})"),
+        "user": literal_column(f"'user-' || (i % {_REPEATERS})"),
+        "at": literal_column(f"{stock.now} - i * 2.5"),
+        "ended_at": literal_column(f"{stock.now} - i * 2.5 + 60"),
+        "tasks": literal(100),
+        "seconds": literal_column("1.0 + (i * 7919 % 100000) / 9.0"),
+        "cost": literal(0.1),
+        "began": literal_column(f"{stock.now} - i * 2.5 + 1"),
+    }
+    of_repeat: dict[str, Any] = shared | {
+        "name": literal_column("'read-parquet-' || i"),
+        "runs": literal(_RUNS),
+        "users": literal(["ada", "bob"], schema.repeat.c.users.type),
+        "people": literal(2),
+        "clusters": literal(3),
+        "seconds_again": literal_column("1.0 + (i * 7919 % 100000) / 0.3"),
+        "cost_again": literal(3.2),
+        "first_at": literal_column(f"{stock.now} - 2500000"),
+        "last_at": literal_column(f"{stock.now} - i * 2.5"),
+        "last_cluster": literal_column("'Scheduler-' || (i % 1000)"),
+        "last_computation": literal_column("'c-' || i"),
+        "instead": literal("file"),
+        # Two steps of each work.
+        "together": literal_column("'t-' || (i / 2)"),
+        "step": literal_column("1.0 + i % 2"),
+    }
+    for table, rows, values in (
+        (schema.group_run, stock.computations, of_run),
+        (schema.repeat, groups, of_repeat),
+    ):
+        for first, last in _spans(rows, _ROWS_AT_ONCE):
+            with writing(service.engine) as connection:
+                numbers = _numbers(connection, "SELECT i, 0 AS k, 0 AS at FROM n", first, last)
+                query = select(*values.values()).select_from(numbers)
+                connection.execute(insert(table).from_select(list(values), query))
 
 
 def _add_series(service: ServiceProcess, stock: Stock) -> None:

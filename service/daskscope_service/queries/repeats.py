@@ -24,7 +24,7 @@ def list_repeats(scope: Scope, which: Selection) -> Page[RepeatView]:
     if which.kept_since is not None:
         query = query.where(repeat.c.last_at >= which.kept_since)
     query = query.order_by(repeat.c.seconds_again.desc(), repeat.c.name).limit(_MOST_GROUPS)
-    return Page(joined(scope.items(query), scope.now)[: which.limit], None)
+    return Page(joined(scope.items(query), scope.now, which.limit), None)
 
 
 def repeated_in(scope: Scope, cluster: str, computation: str) -> RepeatView | None:

@@ -122,8 +122,10 @@ def _instead(runs: Sequence[GroupRun]) -> Instead:
     return "persist"
 
 
-def joined(rows: Iterable[Mapping[str, Any]], now: float) -> list[RepeatView]:
-    """Return the work that ran again, the most thread time first.
+def joined(
+    rows: Iterable[Mapping[str, Any]], now: float, most: int | None = None
+) -> list[RepeatView]:
+    """Return the work that ran again, the most thread time first; ``most``: no more than that.
 
     ``rows`` have the fields of :class:`Repeat`, and ``name``. Groups that ran in the same
     computations are one work.
@@ -131,19 +133,26 @@ def joined(rows: Iterable[Mapping[str, Any]], now: float) -> list[RepeatView]:
     works: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         works[row["together"]].append(row)
-    views = [_joined(steps, now) for steps in works.values()]
-    return sorted(views, key=lambda work: (-work.seconds_again, work.name))
+    ordered = [
+        sorted(steps, key=lambda step: (step["step"], step["name"])) for steps in works.values()
+    ]
+    ordered.sort(key=lambda steps: (-_seconds_again(steps), steps[0]["name"]))
+    return [_joined(steps, now) for steps in ordered[:most]]
 
 
-def _joined(steps: list[Mapping[str, Any]], now: float) -> RepeatView:
-    steps = sorted(steps, key=lambda step: (step["step"], step["name"]))
+def _seconds_again(steps: Iterable[Mapping[str, Any]]) -> float:
+    return float(sum(step["seconds_again"] for step in steps))
+
+
+def _joined(steps: Sequence[Mapping[str, Any]], now: float) -> RepeatView:
+    """Return one work; ``steps`` are in the order in which they start."""
     first, last = steps[0], steps[-1]
     costs = [step["cost_again"] for step in steps]
     currencies = {step["currency"] for step in steps}
     is_priced = None not in costs and len(currencies) == 1
     work: dict[str, Any] = {
         **first,
-        "seconds_again": sum(step["seconds_again"] for step in steps),
+        "seconds_again": _seconds_again(steps),
         "cost_again": sum(costs) if is_priced else None,
         "currency": first["currency"] if is_priced else None,
         # What the steps after these need is what the last one returns.
