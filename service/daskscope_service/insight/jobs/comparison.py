@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -289,7 +290,7 @@ def _groups(one: Sequence[Readable], other: Sequence[Readable]) -> list[GroupPai
             GroupPair(
                 prefix,
                 *(
-                    tuple(None if of is None else of[name] for of in pair)  # type: ignore[arg-type]
+                    tuple(None if of is None else getattr(of, name) for of in pair)  # type: ignore[arg-type]
                     for name in ("runs", "mean", "longest", "seconds", "output_bytes")
                 ),
             )
@@ -300,20 +301,35 @@ def _groups(one: Sequence[Readable], other: Sequence[Readable]) -> list[GroupPai
     )
 
 
-def _by_prefix(groups: Sequence[Readable]) -> dict[str, dict[str, Any]]:
-    by_prefix: dict[str, dict[str, Any]] = {}
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sums of one prefix's groups. ``runs`` are all runs, as ``seconds`` are of all."""
+
+    runs: int
+    seconds: float
+    output_bytes: int
+    longest: float | None
+
+    @property
+    def mean(self) -> float | None:
+        return self.seconds / self.runs if self.runs else None
+
+
+def _by_prefix(groups: Sequence[Readable]) -> dict[str, _Sum]:
+    of_prefix: defaultdict[str, list[Readable]] = defaultdict(list)
     for group in groups:
-        none = {"runs": 0, "seconds": 0.0, "output_bytes": 0, "longest": None}
-        one = by_prefix.setdefault(group["prefix"], none)
-        # Of all runs: so are the seconds.
-        one["runs"] += group["completed"] + group["erred"] + group["retried"]
-        one["seconds"] += group["seconds"].get("compute", 0.0)
-        one["output_bytes"] += group["output_bytes"]
-        if group["longest"] is not None:
-            one["longest"] = max(one["longest"] or 0.0, group["longest"])
-    for one in by_prefix.values():
-        one["mean"] = one["seconds"] / one["runs"] if one["runs"] else None
-    return by_prefix
+        of_prefix[group["prefix"]].append(group)
+    return {
+        prefix: _Sum(
+            runs=sum(one["completed"] + one["erred"] + one["retried"] for one in some),
+            seconds=sum(one["seconds"].get("compute", 0.0) for one in some),
+            output_bytes=sum(one["output_bytes"] for one in some),
+            longest=max(
+                (one["longest"] for one in some if one["longest"] is not None), default=None
+            ),
+        )
+        for prefix, some in of_prefix.items()
+    }
 
 
 # --- Markdown -------------------------------------------------------------------------------------
