@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 
 from daskscope import codec, protocol, session
 from daskscope.delivery import backoff, spool_worker
+from daskscope.delivery.sender import MAX_REPLY
 from daskscope.session import CLOSE_DEADLINE
 from tests.exporter.conftest import Register, close_plugin
 from tests.exporter.recorder import Recorder
@@ -240,7 +241,7 @@ def test_what_the_service_could_not_store_is_counted_and_told_once(
     recorder: Recorder,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    recorder.corrections = (protocol.Correction("$.events[0].id", "it is too long", True),)
+    recorder.corrections = (protocol.Correction("$.events[0].id", "it is\x1b[2J too\nlong", True),)
     with caplog.at_level(logging.WARNING, "daskscope"):
         register()
         client.submit(inc, 1).result()
@@ -249,7 +250,24 @@ def test_what_the_service_could_not_store_is_counted_and_told_once(
             "a beat that counts the rows of two others",
         )
     (warning,) = _warnings(caplog, recorder.url)
-    assert "left out $.events[0].id: it is too long" in warning
+    assert "left out $.events[0].id: it is [2J too long" in warning
+
+
+def test_an_answer_that_is_too_long_is_not_read(
+    client: Client,
+    register: Register,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder.commands = [{"id": "x" * MAX_REPLY}]  # parsing it would keep all threads waiting
+    with caplog.at_level(logging.WARNING, "daskscope"):
+        register()
+        recorder.wait_for(lambda: len(recorder.beats) > 1 or None, "a second beat")
+    (warning,) = _warnings(caplog, recorder.url)
+    assert "its answer cannot be read" in warning
+    recorder.commands = []
+    assert client.submit(inc, 1).result() == 2
+    recorder.computation()
 
 
 def test_one_row_that_is_refused_does_not_take_all_others_along(

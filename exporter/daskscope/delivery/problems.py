@@ -71,7 +71,7 @@ def refused(endpoint: str, response: requests.Response) -> Problem:
 def corrected(correction: protocol.Correction) -> str:
     """Describe what the service did with a part of a heartbeat that was invalid."""
     done = "left out" if correction.left_out else "stored the nearest valid value for"
-    return f"{done} {correction.field}: {correction.why}"
+    return one_line(f"{done} {correction.field}: {correction.why}")
 
 
 def unreachable(endpoint: str, error: Exception) -> Problem:
@@ -95,7 +95,7 @@ def _field(response: requests.Response) -> str | None:
         field = response.json().get("field")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return field[: protocol.MAX_NAME] if isinstance(field, str) and field else None
+    return one_line(field[: protocol.MAX_NAME]) if isinstance(field, str) and field else None
 
 
 def _detail(response: requests.Response) -> str:

@@ -27,6 +27,9 @@ logger = logging.getLogger("daskscope")
 
 #: Seconds: to connect, and to wait for an answer.
 TIMEOUT = (3.0, 10.0)
+#: The longest answer that is read, in bytes. Those of a service have some hundreds, or some tens of
+#: thousands if it wants much code. While one is parsed, no other thread runs.
+MAX_REPLY = 512 << 10
 #: Commands of one answer that are executed. A cluster gets one or two, and the service repeats
 #: them.
 MAX_COMMANDS = 20
@@ -72,7 +75,7 @@ class Sender:
             drops=drops,
         )
         self.spool_worker = SpoolWorker(spool, self._pending, self._lock, drops)
-        self._session = BackgroundSession(overdue=2 * sum(TIMEOUT))
+        self._session = BackgroundSession(2 * sum(TIMEOUT), MAX_REPLY)
         self._session.headers.update(
             {
                 "Authorization": f"Bearer {settings.token}",
