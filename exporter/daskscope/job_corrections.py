@@ -76,7 +76,8 @@ def preview_job_correction(job: str, **wish: str) -> str:
     for name, value in ({"job": job} | wish).items():
         check_text(name, value)
     with service_client() as service:
-        answer = service.answer("GET", "job-corrections/preview", params={"job": job} | wish)
+        path = f"jobs/{quote(job, safe='')}/correction-preview"
+        answer = service.answer("GET", path, params=wish)
         if not isinstance(answer.get("sentence"), str):
             raise service.no_service()
         return str(answer["sentence"])

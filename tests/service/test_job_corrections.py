@@ -100,7 +100,7 @@ def test_merged_runs_are_one_job_those_that_come_too_and_undo_takes_them_back(
     place: Corrected,
 ) -> None:
     old, new = two_jobs(place)
-    sentence = place.answer("job-corrections/preview", job=old, merge_into=new)["sentence"]
+    sentence = place.answer(f"jobs/{old}/correction-preview", merge_into=new)["sentence"]
     assert "All 3 runs of “result = load('a').sum().compute()”" in sentence
     assert "which has 2 runs" in sentence
     id = place.corrected(old, merge_into=new)
@@ -141,7 +141,7 @@ def test_a_job_under_one_name_is_split_by_code_and_by_shape_and_put_together_aga
     place.run(20, 2, spans=("nightly",), code=MOVED, frames=frame_of(MOVED))
     place.run(20, 1, spans=("nightly",), group_fields={"prefix": "max"})
     [job] = place.jobs(runs=5)
-    sentence = place.answer("job-corrections/preview", job=job["id"], split_by="code")["sentence"]
+    sentence = place.answer(f"jobs/{job['id']}/correction-preview", split_by="code")["sentence"]
     assert "Its newest 5 runs become 2 jobs, of 4 and 1 runs" in sentence
     by_code = place.corrected(job["id"], split_by="code")
     parts = sorted(place.settled(5), key=lambda one: -one["runs"])
@@ -227,7 +227,7 @@ def test_nobody_corrects_jobs_of_another_workspace_or_as_a_viewer(place: Correct
     assert theirs["id"] == old  # equal code has equal ids
     assert other.correct(new, name="x").status_code == 404
     assert other.correct(old, merge_into=new).status_code == 404
-    assert other.ask("job-corrections/preview", job=new, name="x").status_code == 404
+    assert other.ask(f"jobs/{new}/correction-preview", name="x").status_code == 404
     id = place.corrected(old, merge_into=new)
     place.settled(5)
     assert place.correct(new, name="ours").status_code == 201

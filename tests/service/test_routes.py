@@ -173,7 +173,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "GET /jobs.csv": SESSIONS,
     "GET /jobs/<job_id>": SESSIONS,
     "GET /api/v1/job-corrections": SESSIONS | READERS,
-    "GET /api/v1/job-corrections/preview": SESSIONS | READERS,
+    "GET /api/v1/jobs/<job_id>/correction-preview": SESSIONS | READERS,
     "POST /api/v1/job-corrections": ACTORS | ADMINS | MEMBERS_TOKENS,
     "DELETE /api/v1/job-corrections/<correction_id>": ACTORS | ADMINS | MEMBERS_TOKENS,
     "GET /jobs/corrections": SESSIONS,
@@ -315,8 +315,8 @@ class World:
             route += f"?cluster={self.cluster}&metric=dask.worker.count"
         if route.endswith("/comparisons"):
             route += "?a=c1&b=c1"
-        if route.endswith("/job-corrections/preview"):
-            route += f"?job={JOB['id']}&name=x"
+        if route.endswith("/correction-preview"):
+            route += "?name=x"
         return self.service.url + route
 
 

@@ -16,7 +16,7 @@ from daskscope_service.jobs.corrections import TooManyCorrections, Wish
 from daskscope_service.queries.job_corrections import list_corrections
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
-from daskscope_service.web.parameters import TEXT, Parameter, required
+from daskscope_service.web.parameters import TEXT, Parameter
 from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import page_answer
 
@@ -24,7 +24,6 @@ blueprint = Blueprint("job_corrections", __name__, url_prefix="/api/v1")
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
-_JOB = Parameter("job", "The id of the job.", TEXT, required=True)
 #: What can be asked for, one at a time.
 _CHOICES = (
     Parameter("merge_into", "The id of the job that it would be merged into.", TEXT),
@@ -55,18 +54,12 @@ def get_corrections() -> Item:
         return page_answer(Page(list_corrections(scope), None))
 
 
-@blueprint.get("/job-corrections/preview")
+@blueprint.get("/jobs/<job_id>/correction-preview")
 @require("read")
-@answers(types.JobCorrectionPreview, _JOB, *_CHOICES, problems=(404,))
-def preview() -> Item:
-    """Answer with what a correction would do; change nothing.
-
-    Send exactly one parameter beside ``job``.
-    """
-    wish = Wish(
-        required(_JOB.name, "the id of a job"),
-        *(request.args.get(one.name, "") for one in _CHOICES),
-    )
+@answers(types.JobCorrectionPreview, *_CHOICES)
+def preview(job_id: str) -> Item:
+    """Answer with what a correction of a job would do; change nothing. Send one parameter."""
+    wish = Wish(job_id, *(request.args.get(one.name, "") for one in _CHOICES))
     with reading() as scope:
         return {"sentence": corrections.preview(scope, wish)}
 
