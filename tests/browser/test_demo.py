@@ -60,3 +60,13 @@ def test_from_the_sign_in_link_to_the_code_that_failed(browser: Browser, gallery
         expect(page.locator(".histogram rect").first).to_be_visible()
         expect(page.get_by_role("img", name=re.compile("Memory of all workers"))).to_be_visible()
         look("computation")
+
+        page.goto("/jobs")
+        page.get_by_role("link", name=re.compile("nightly report")).click()
+        receipt = page.locator("#receipt")
+        wait_until(receipt.is_visible, what="the receipt of the repair", seconds=ONE_ROUND)
+        expect(receipt).to_contain_text(re.compile(r"Saves \d+\s% since .* Gone since then:"))
+        expect(receipt).to_contain_text("tiny tasks")
+        changes = page.get_by_role("link", name="compare with the run before")
+        assert changes.count() >= 2  # slower, then faster
+        look("job")

@@ -145,6 +145,7 @@ def _work_on(client: Client, screen: Screen, seconds: float | None) -> None:
 def _work(client: Client, screen: Screen, failure: SimpleQueue[BaseException]) -> None:
     try:
         files = workload.source_files()
+        screen.done(f"{workload.nightly_work(screen.step)} runs: Jobs shows what the repair saves")
         for round_number in range(1, sys.maxsize):
             screen.line(f"Round {round_number}")
             rows = workload.dataframe_work(screen.step)

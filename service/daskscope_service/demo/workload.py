@@ -30,6 +30,13 @@ PACKAGE_FILES = 300
 #: Seconds without work in each round, so that the demo also shows an idle cluster.
 PAUSE = 8
 
+#: The job that becomes slower and is repaired, and how many runs it has before, between and after:
+#: enough for the test of changes.
+NIGHTLY, NIGHTS = "nightly report (sped up: a night takes a second)", 6
+#: Chunks of its array: as it was meant, and as someone set them by mistake. There are more of these
+#: where the machine is so fast that a run would take less than so many seconds.
+_CHUNKS, _TOO_MANY, _MOST_CHUNKS, _SLOW = 8, 600, 4_000, 1.6
+
 #: A function that shows progress: a label, and what part is done (0 to 1, None at the start).
 Show = Callable[[str, float | None], None]
 
@@ -116,6 +123,33 @@ def dataframe_work(show: Show) -> int:
     hourly = hourly.assign(hour=hourly["timestamp"].dt.floor("h"))
     table = hourly.groupby(["hour", "name"])[["x", "y"]].agg(["mean", "max", "count"])
     return len(table.compute())
+
+
+def nightly_work(show: Show) -> int:
+    """Run one job again and again; return how many runs there were.
+
+    In the second third of its runs, the array has so many chunks that Dask takes longer to hand out
+    the tasks than workers to compute them. Then that is repaired.
+    """
+    show("a nightly job, sped up, that becomes slower and is repaired", None)
+    mean_of(_CHUNKS)  # not one of its runs: workers import NumPy for the first time
+    too_many = _TOO_MANY
+    for night in range(3 * NIGHTS):
+        slow = NIGHTS <= night < 2 * NIGHTS
+        began = time.monotonic()
+        with span(NIGHTLY):
+            mean_of(too_many if slow else _CHUNKS)
+        if night == NIGHTS:
+            more = _SLOW / (time.monotonic() - began)
+            too_many = min(max(round(_TOO_MANY * more), _TOO_MANY), _MOST_CHUNKS)
+        show("", (night + 1) / (3 * NIGHTS))
+    return 3 * NIGHTS
+
+
+def mean_of(chunks: int) -> float:
+    """Return the mean of random numbers, drawn in so many chunks."""
+    numbers = da.random.default_rng(0).random(32_000_000, chunks=32_000_000 // chunks)
+    return float(numbers.mean().compute())
 
 
 def pause(show: Show) -> None:
