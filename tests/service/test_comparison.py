@@ -68,6 +68,7 @@ class Pair(Place):
             tasks=tasks,
             completed=tasks,
             erred=0,
+            retried=fields.get("retried", 0),
             seconds={"compute": busy},
             output_bytes=tasks * 1000,
             dependencies=(),
@@ -116,6 +117,12 @@ def test_slower_tasks_are_named_and_versions_and_code_are_candidates(pair: Pair)
     assert "+10.0 s" in page
     back = pair.compare(b, a)
     assert back["sentence"].startswith("The second run took 50\N{NO-BREAK SPACE}% less than")
+
+
+def test_the_mean_is_of_all_runs_where_some_were_repeated(pair: Pair) -> None:
+    found = pair.compare(pair.send("a", 10.0), pair.send("b", 12.0, retried=40))
+    [group] = found["groups"]
+    assert (group["runs"], group["mean"]) == ([40, 80], [2.0, 1.0])
 
 
 def test_few_runs_do_not_say_what_runs_of_their_job_vary_by(pair: Pair) -> None:
