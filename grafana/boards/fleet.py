@@ -153,7 +153,7 @@ _LISTS = (
         empty="No cluster has reported in this time",
         columns=(
             *CLUSTER_COLUMNS,
-            Column("Heard", "Heard lately", words=("yes", "no")),
+            Column("Heard", "Reported in 5 min", words=("yes", "no")),
             Column("Stopped", "Stopped", words=("yes", "no")),
             Column("Workers", "Workers"),
             Column("Threads", "Threads"),
