@@ -144,14 +144,14 @@ class _Places:
         # The position as a bytecode offset, which is faster than a line number.
         frames = tuple([(frame.f_code, frame.f_lasti) for frame in walked])
         place = (most, *[(id(function), instruction) for function, instruction in frames])
-        found = self._places.get(place)
-        if found is None:
+        known_place = self._places.get(place)
+        if known_place is None:
             if not _has_room():
                 return ()
             if len(self._places) >= MAX_PLACES:
                 self._places.clear()
-            found = self._places[place] = frames, self._read(chosen)
-        code = found[1]
+            known_place = self._places[place] = frames, self._read(chosen)
+        code = known_place[1]
         if is_of_this_thread:
             stacks.appendleft(_Stack(frames, walked[-1].f_back is None, most, code))
         return code
@@ -201,8 +201,8 @@ class _Ignored:
             whose = _IGNORED
         else:
             whose = _OF_LIBRARY if is_of_library(code.co_filename) else _USERS
-        self.functions[id(code)] = found = whose, code
-        return found
+        self.functions[id(code)] = owner = whose, code
+        return owner
 
 
 def _walk(

@@ -84,8 +84,8 @@ def instance_type_here() -> str | None:
 def instance_type_of(variables: Mapping[str, str], maker: str, product: str) -> str | None:
     """Return the type of a machine by environment variables, and by what its firmware says."""
     given = next((variables[name] for name in _INSTANCE_TYPE if variables.get(name)), None)
-    found = given or (product if maker in _NAMES_TYPE else None)
-    return found[:MAX_VALUE] if found else None
+    type_name = given or (product if maker in _NAMES_TYPE else None)
+    return type_name[:MAX_VALUE] if type_name else None
 
 
 def deployment_of(

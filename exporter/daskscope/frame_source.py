@@ -75,11 +75,11 @@ def lines_of(frame: FrameType) -> list[str]:
         # No file, but linecache knows the code that doctest runs.
         return linecache.getlines(file) or _cell(file)
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return _zipped(frame)
     # Reading a pipe would take data from the program, and might never end.
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE:
         return []
     with tokenize.open(file) as opened:
         lines = opened.readlines()

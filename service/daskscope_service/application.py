@@ -314,9 +314,9 @@ def _background(
 
 
 def _of_opencost(settings: Settings, engine: Engine) -> Iterable[PeriodicTask]:
-    found = opencost.of(settings)
-    if found is not None:
-        reader = opencost.OpenCostReader(engine, found, settings.silent_after)
+    connection = opencost.of(settings)
+    if connection is not None:
+        reader = opencost.OpenCostReader(engine, connection, settings.silent_after)
         seconds = opencost.ROUND_SECONDS
         yield PeriodicTask(opencost.WORK, reader.round, seconds, lease=reader.lease)
 

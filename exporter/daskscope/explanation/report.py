@@ -186,10 +186,10 @@ def explain(
         field = next(iter(off))
         without = DryRun(dataclasses.replace(settings, **off), observed, own, refusals)
         sends = {
-            way: found
+            way: difference
             for way, sent in full.content.items()
             if (
-                found := _difference(
+                difference := _difference(
                     sent, without.content.get(way), MADE_ANEW.get(way, frozenset())
                 )
             )

@@ -131,19 +131,19 @@ def subject(budget: Budget) -> str:
     return f"Clusters with {budget.tag}" if budget.tag else "Clusters"
 
 
-def in_words(budget: Budget, found: Spent) -> str:
+def in_words(budget: Budget, month: Spent) -> str:
     """Return how a month stands against a budget, as a sentence or two."""
     currency = budget.currency
     said = (
-        f"{subject(budget)} that started in {datetime.fromtimestamp(found.since, UTC):%B} have "
-        f"cost {money(found.amount, currency)} of the budget of {money(budget.amount, currency)}, "
-        f"an {estimate(found.sources)}."
+        f"{subject(budget)} that started in {datetime.fromtimestamp(month.since, UTC):%B} have "
+        f"cost {money(month.amount, currency)} of the budget of {money(budget.amount, currency)}, "
+        f"an {estimate(month.sources)}."
     )
-    ahead = found.forecast
+    ahead = month.forecast
     if ahead is None:
         return f"{said} There are too few clusters or days for a forecast."
     rate = f"At {money(ahead.per_day, currency)} a day, as in the last {ahead.days:.0f} days,"
-    if found.amount > budget.amount:
+    if month.amount > budget.amount:
         return f"{said} {rate} it will be {money(ahead.at_end, currency)} at the month's end."
     if ahead.passes_at is None:
         end = f"{money(ahead.at_end, currency)} at the month's end"

@@ -111,8 +111,8 @@ class OpenCost:
             answer = _decoder.decode(self._get("allocation/compute", parameters))
         except msgspec.MsgspecError as error:
             raise NotRead(f"not an answer of OpenCost: {error}") from None
-        found = [one for some in answer.data for one in (some or {}).values()]
-        return _cost_of(found, namespace, pod)
+        allocations = [one for some in answer.data for one in (some or {}).values()]
+        return _cost_of(allocations, namespace, pod)
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> bytes:
         until = time.monotonic() + _MOST_SECONDS
@@ -155,15 +155,15 @@ def of(settings: Settings) -> OpenCost | None:
     return OpenCost(url, settings.prices_currency, frozenset(of_all), own)
 
 
-def _cost_of(found: Sequence[_Allocation], namespace: str, pod: str) -> float | None:
+def _cost_of(allocations: Sequence[_Allocation], namespace: str, pod: str) -> float | None:
     """Return the cost of the pods that have the same label as ``pod``; None without that pod."""
-    own = next((labels for of, labels in _pods(found, namespace) if of.pod == pod), None)
+    own = next((labels for of, labels in _pods(allocations, namespace) if of.pod == pod), None)
     if own is None:
         return None
     label = next((name for name in _LABELS if own.get(name)), None)
     return sum(
         one.total
-        for one in found
+        for one in allocations
         if (of := one.properties) is not None
         and of.namespace == namespace
         and (of.pod == pod or (label and _labels(of).get(label) == own[label]))
@@ -171,9 +171,9 @@ def _cost_of(found: Sequence[_Allocation], namespace: str, pod: str) -> float | 
 
 
 def _pods(
-    found: Sequence[_Allocation], namespace: str
+    allocations: Sequence[_Allocation], namespace: str
 ) -> Iterator[tuple[_Properties, dict[str, str]]]:
-    for one in found:
+    for one in allocations:
         if one.properties is not None and one.properties.namespace == namespace:
             yield one.properties, _labels(one.properties)
 

@@ -201,32 +201,32 @@ class Evaluator:
                 computation.c.cluster == row.cluster, computation.c.id == row.id
             )
         ).first()
-        found = evidence.of_computation(scope, self._store, row.cluster, row.id)
-        if found is None or found.run is None or whose is None:
+        gathered = evidence.of_computation(scope, self._store, row.cluster, row.id)
+        if gathered is None or gathered.run is None or whose is None:
             return _Judged([], None, has_ended=True)
-        run, of = found.run, found.cluster
+        run, of = gathered.run, gathered.cluster
         next_at: float | None = None
         runs = of.status == "running" and run.status == "running"
         if of.status == "running":
             known_for = of.started_at + of.duration - run.ended_at
             if runs:
                 next_at = scope.now + _RUNNING_SECONDS
-            elif known_for < _SETTLES * found.interval:
-                next_at = scope.now + found.interval
+            elif known_for < _SETTLES * gathered.interval:
+                next_at = scope.now + gathered.interval
         if next_at is None and whose.job is None and whose.job_due_at is not None:
             next_at = scope.now + _JOB_SECONDS  # some findings are by the runs of its job
-        findings = as_rows(judge(found), whose.user, run.started_at, scope.now)
+        findings = as_rows(judge(gathered), whose.user, run.started_at, scope.now)
         return _Judged(findings, next_at, has_ended=not runs)
 
     def _repriced(self) -> dict[str, float]:
         """Return when prices or thresholds last changed, by workspace, where findings are due."""
-        found: dict[str, float] = {}
+        changed: dict[str, float] = {}
         with self._engine.connect() as connection:
             for table in _SETTINGS:
                 query = select(table.c.workspace, table.c.changed_at).where(table.c.findings_due)
                 for row in connection.execute(query):
-                    found[row.workspace] = max(row.changed_at, found.get(row.workspace, 0.0))
-        return found
+                    changed[row.workspace] = max(row.changed_at, changed.get(row.workspace, 0.0))
+        return changed
 
     def _priced(self, name: str, changed_at: float) -> None:
         """Store that all clusters of a workspace were judged with the changes up to that time."""

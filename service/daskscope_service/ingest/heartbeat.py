@@ -96,7 +96,7 @@ def parse(body: bytes, now: float, *, at_once: bool = False) -> Corrected:
         ``detail`` and ``field`` name it as a JSON path.
     """
     try:
-        found = _parse(body, now, at_once)
+        parsed = _parse(body, now, at_once)
     except msgspec.ValidationError as error:
         # Another version may have other fields: then report the version instead.
         _check_version(_version_of(body))
@@ -108,13 +108,13 @@ def parse(body: bytes, now: float, *, at_once: bool = False) -> Corrected:
         raise Problem(400, f"The body is not JSON: {error}.") from None
     except RecursionError:  # in an unknown field, which is skipped
         raise Problem(400, "Not a heartbeat: it is nested too deeply.") from None
-    _check_version(found.beat.protocol)
+    _check_version(parsed.beat.protocol)
     if len(body) > MOST_OF_MISMATCHES:
-        found = fit(found)
+        parsed = fit(parsed)
     if _PERHAPS_NUL in body and _NUL.search(body):  # the first is a hundred times faster
         # PostgreSQL's text cannot hold NUL, which occurs in messages that were made of bytes.
-        found.beat = _decode(_NUL.sub(rb"\1\\ufffd", msgspec.json.encode(found.beat)))
-    return found
+        parsed.beat = _decode(_NUL.sub(rb"\1\\ufffd", msgspec.json.encode(parsed.beat)))
+    return parsed
 
 
 def _parse(body: bytes, now: float, at_once: bool) -> Corrected:

@@ -77,14 +77,14 @@ def estimate(sources: Iterable[str | None]) -> str:
 
     daskscope reads no bills, so each cost is an ``estimate``: at list prices if nobody set others.
     """
-    found = {source for source in sources if source is not None}
-    if found == {"instances"}:
+    known = {source for source in sources if source is not None}
+    if known == {"instances"}:
         return "estimate by the price list of machines"
-    if found == {"opencost"}:
+    if known == {"opencost"}:
         return "estimate of OpenCost"
-    if "list" not in found:
+    if "list" not in known:
         return "estimate"
-    return "estimate at list prices" if len(found) == 1 else "estimate, some at list prices"
+    return "estimate at list prices" if len(known) == 1 else "estimate, some at list prices"
 
 
 def percent(share: float) -> str:

@@ -32,7 +32,7 @@ def jobs() -> Item:
     which, sort = selection(cluster="", beside=(SORT.name,)), asked_sort()
     with reading() as scope:
         page = list_jobs(scope, which, sort)
-    return page_answer(page, lambda found: _url(found.id))
+    return page_answer(page, lambda job: _url(job.id))
 
 
 @blueprint.get("/jobs/<job_id>")
@@ -44,8 +44,8 @@ def job(job_id: str) -> Item:
     For a job that was merged into another, the answer is that one.
     """
     with reading() as scope:
-        found = one_job(scope, job_id)
-    return as_item(found) | {"url": _url(found.id)}
+        detail = one_job(scope, job_id)
+    return as_item(detail) | {"url": _url(detail.id)}
 
 
 @blueprint.get("/repeats")
@@ -72,14 +72,14 @@ def run(run_id: str) -> Item:
     that has ended.
     """
     with reading() as scope:
-        found = one_run(scope, run_id)
+        view = one_run(scope, run_id)
     url = page_url(
         current_app.config["SETTINGS"],
         "computation",
-        cluster_id=found["cluster"],
-        computation_id=found["computation"],
+        cluster_id=view["cluster"],
+        computation_id=view["computation"],
     )
-    return found | {"url": url}
+    return view | {"url": url}
 
 
 @blueprint.get("/comparisons")
@@ -89,9 +89,9 @@ def comparison() -> Item:
     """Compare two computations: why one took longer, and what else differs."""
     a, b = asked_runs()
     with reading() as scope:
-        found = compare_runs(scope, a, b)
+        compared = compare_runs(scope, a, b)
     address: str = current_app.config["SETTINGS"].url
-    return found | {"url": address + url_for("jobs_page.comparison", a=a, b=b)}
+    return compared | {"url": address + url_for("jobs_page.comparison", a=a, b=b)}
 
 
 def _url_of_repeat(work: RepeatView) -> str:

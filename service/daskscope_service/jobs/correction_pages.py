@@ -30,12 +30,12 @@ _CHOICES = 200
 def listed() -> ResponseReturnValue:
     """Show all corrections of jobs."""
     with reading() as scope:
-        found = list_corrections(scope)
-        titles = titles_of(scope, found)
+        of_workspace = list_corrections(scope)
+        titles = titles_of(scope, of_workspace)
     return render_template(
         "job_corrections.html",
         now=time.time(),
-        corrections=found,
+        corrections=of_workspace,
         titles=titles,
         may_change=may_act(g.session, "member"),
     )
@@ -103,8 +103,8 @@ def _question(
         here = current_job(scope, job_id)
         if here != job_id:
             return redirect(url_for(".question", job_id=here), code=303)
-        found = jobs_of(scope, [job_id])
-        if not found:
+        matches = jobs_of(scope, [job_id])
+        if not matches:
             raise Missing("job", job_id)
         others = [
             one for one in list_jobs(scope, Selection(limit=_CHOICES)).items if one.id != job_id
@@ -118,7 +118,7 @@ def _question(
                 status, wrong = 404, str(error)
     page = render_template(
         "job_correct.html",
-        job=found[0],
+        job=matches[0],
         others=others,
         wish=wish,
         sentence=sentence,

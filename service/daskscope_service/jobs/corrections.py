@@ -216,10 +216,10 @@ def _job(scope: Scope, steps: dict[str, Step], id: str, field: str) -> JobView:
         done = f"merged into job {step.value}" if step.kind == "merge" else "split"
         instead = "Name that job" if step.kind == "merge" else "Name one of its parts"
         raise Unfit(field, f"Job {id} is already {done}. {instead}, or undo that first.")
-    found = jobs_of(scope, [id])
-    if not found:
+    matches = jobs_of(scope, [id])
+    if not matches:
         raise Missing("job", id)
-    return found[0]
+    return matches[0]
 
 
 def _parts(scope: Scope, id: str, by: SplitBy) -> list[int]:

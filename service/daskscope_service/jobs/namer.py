@@ -166,14 +166,14 @@ class Namer:
         with self._engine.connect() as connection:
             scope = Scope(connection, name, now, self._silent_after)
             steps = steps_of(scope)
-            found = [self._look(scope, one, steps) for one in traits_of(scope, rows)]
+            looks = [self._look(scope, one, steps) for one in traits_of(scope, rows)]
             groups = self._repeats.found(scope, rows)
         new = {
             one.job: _new(name, one.job, one.identity, one.row, now)
-            for one in found
+            for one in looks
             if one.job is not None and one.identity is not None
         }
-        touched = sorted({one.job for one in found if one.job is not None})
+        touched = sorted({one.job for one in looks if one.job is not None})
         changed = [
             {
                 "of_cluster": one.row["cluster"],
@@ -182,7 +182,7 @@ class Namer:
                 "now_job": one.job,
                 "next_at": one.next_at,
             }
-            for one in found
+            for one in looks
         ]
 
         def write(connection: Connection) -> None:

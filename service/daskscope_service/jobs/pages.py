@@ -107,19 +107,19 @@ def job(job_id: str) -> ResponseReturnValue:
     """Show one job: its usual run, when it changed, and its runs over time."""
     refuse_unknown("measure")
     with reading() as scope:
-        found = one_job(scope, job_id)
-        titles = titles_of(scope, found.corrections)
-    if found.id != job_id:  # it was merged into that one
-        return redirect(url_for(".job", job_id=found.id), code=303)
+        detail = one_job(scope, job_id)
+        titles = titles_of(scope, detail.corrections)
+    if detail.id != job_id:  # it was merged into that one
+        return redirect(url_for(".job", job_id=detail.id), code=303)
     measure = one_of("measure", tuple(MEASURES))
     return render_template(
         "job.html",
         now=time.time(),
-        job=found,
-        runs=found.run_list[: -_MOST_SHOWN - 1 : -1],
+        job=detail,
+        runs=detail.run_list[: -_MOST_SHOWN - 1 : -1],
         measure=measure,
         measures=MEASURES,
-        drawn=dots(found, measure),
+        drawn=dots(detail, measure),
         titles=titles,
         may_change=may_act(g.session, "member"),
         moving=False,
@@ -133,8 +133,8 @@ def comparison() -> ResponseReturnValue:
     a, b = asked_runs("width")
     side = one_of("width", _SIDES)
     with reading() as scope:
-        found = compare_runs(scope, a, b)
-        profiles = [_profiles(scope, found[run]) for run in ("a", "b")]
+        compared = compare_runs(scope, a, b)
+        profiles = [_profiles(scope, compared[run]) for run in ("a", "b")]
     graph = None
     if all(profiles):
         tops = [merge(read).top for read in profiles]
@@ -143,8 +143,8 @@ def comparison() -> ResponseReturnValue:
     return render_template(
         "comparison.html",
         now=time.time(),
-        c=found,
-        fall=waterfall_bars(found),
+        c=compared,
+        fall=waterfall_bars(compared),
         graph=graph,
         width=side,
         shared=bool(graph) and {*map(_key, profiles[0])} & {*map(_key, profiles[1])},

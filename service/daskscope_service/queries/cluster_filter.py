@@ -129,15 +129,15 @@ def _newest(scope: Scope, query: Select[Any]) -> list[Item]:
     return scope.items(query.order_by(cluster.c.started_at.desc()).limit(_MOST_LISTED + 1))
 
 
-def _choice(name: str, found: list[ClusterView]) -> str:
+def _choice(name: str, clusters: list[ClusterView]) -> str:
     """Return in words that one of the clusters named ``name`` must be chosen by its id."""
-    many = f"more than {_MOST_LISTED}" if len(found) > _MOST_LISTED else number(len(found))
-    times = [datetime.fromtimestamp(one.started_at, UTC) for one in found[:_MOST_LISTED]]
+    many = f"more than {_MOST_LISTED}" if len(clusters) > _MOST_LISTED else number(len(clusters))
+    times = [datetime.fromtimestamp(one.started_at, UTC) for one in clusters[:_MOST_LISTED]]
     each = "; ".join(
         f"{one.id} ({one.status}, started {at:%Y-%m-%d %H:%M} UTC)"
-        for one, at in zip(found, times, strict=False)
+        for one, at in zip(clusters, times, strict=False)
     )
-    more = "; …" if len(found) > _MOST_LISTED else ""
+    more = "; …" if len(clusters) > _MOST_LISTED else ""
     return f"There are {many} clusters named {name!r}. Choose one by its id: {each}{more}"
 
 

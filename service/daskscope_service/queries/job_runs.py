@@ -172,12 +172,14 @@ def _all_completed(
         clusters |= {row["id"]: row for row in price_clusters(scope, rows)}
         if size > MOST_BYTES:
             break
-    found = []
+    completed = []
     for run in takewhile(lambda run: run["cluster"] in clusters, runs):
         on = clusters[run["cluster"]]
         if on is not None:  # it was removed a moment ago
-            found.append(_completed(scope, run, on, compared=compared, with_on=compared or sized))
-    return found
+            completed.append(
+                _completed(scope, run, on, compared=compared, with_on=compared or sized)
+            )
+    return completed
 
 
 def _completed(scope: Scope, run: Item, on: Item, *, compared: bool, with_on: bool) -> JobRun:

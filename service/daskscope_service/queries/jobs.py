@@ -67,8 +67,8 @@ def list_jobs(scope: Scope, selection: Selection, sort: Sort = "last") -> Page[J
         after = selection.after[:2]
         query = query.where(tuple_(_ORDERS[sort], job.c.id) < tuple_(*after))
     query = query.order_by(order.desc(), job.c.id.desc())
-    found = first_page(scope, query, selection.limit, "position", "id")
-    return Page(_views(scope, found.items), found.next)
+    listed = first_page(scope, query, selection.limit, "position", "id")
+    return Page(_views(scope, listed.items), listed.next)
 
 
 def one_job(scope: Scope, id: str) -> JobDetail:
@@ -190,12 +190,12 @@ def _of_both_sides(
     pairs = [(run["cluster"], run["id"]) for run in (*before, *since)]
     key = (finding.c.cluster, finding.c.computation)
     query = among(scope.select(finding, *key, finding.c.rule, finding.c.saving), key, pairs)
-    found: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+    by_run: dict[tuple[str, str], list[tuple[str, Any]]] = {}
     for row in scope.items(query.where(finding.c.suppressed_by.is_(None))):
-        found.setdefault((row["cluster"], row["computation"]), []).append(
+        by_run.setdefault((row["cluster"], row["computation"]), []).append(
             (row["rule"], row["saving"])
         )
-    return found
+    return by_run
 
 
 def _findings(scope: Scope, runs: Iterable[JobRun]) -> list[Item]:
@@ -207,8 +207,8 @@ def _findings(scope: Scope, runs: Iterable[JobRun]) -> list[Item]:
     key = (finding.c.cluster, finding.c.computation)
     query = among(scope.select(finding, finding.c.rule, func.count()), key, pairs)
     query = query.where(finding.c.suppressed_by.is_(None), finding.c.severity != "notice")
-    found = scope.connection.execute(query.group_by(finding.c.rule)).all()
+    counts = scope.connection.execute(query.group_by(finding.c.rule)).all()
     return [
         {"rule": rule, "runs": count}
-        for rule, count in sorted(found, key=lambda row: (-row[1], row[0]))
+        for rule, count in sorted(counts, key=lambda row: (-row[1], row[0]))
     ]

@@ -243,9 +243,9 @@ class Cluster:
                 "queued": len(scheduler.queued),
                 "no-worker": len(scheduler.unrunnable),
             }
-        found: dict[str, int] = dict.fromkeys(_STATES, 0)
+        counts: dict[str, int] = dict.fromkeys(_STATES, 0)
         for prefix in scheduler.task_prefixes.values():
             for state, count in prefix.states.items():
-                if count and state in found:
-                    found[state] += count
-        return found
+                if count and state in counts:
+                    counts[state] += count
+        return counts

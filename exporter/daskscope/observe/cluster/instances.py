@@ -118,10 +118,10 @@ class Instances:
             host = self._hosts[self._host_of[address]]
             if host.type:
                 continue
-            found = instance_type_of_worker(worker)
-            if found is None:
+            reported = instance_type_of_worker(worker)
+            if reported is None:
                 self._asked[address] = worker  # the last, so that others have a turn
-            elif type := found or self._default:
+            elif type := reported or self._default:
                 self._is_of(host, type)
 
     def _is_of(self, host: _Host, type: str) -> None:

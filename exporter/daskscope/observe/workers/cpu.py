@@ -67,12 +67,12 @@ def peak_memory_of(worker: WorkerState) -> int | None:
 def deployment_of_worker(worker: WorkerState) -> dict[str, str]:
     """Return how and where a worker was started, such as a batch job or a pod, if it reports it."""
     sample = worker.metrics.get(METRIC)
-    found = sample[4] if sample and len(sample) > 4 else None
-    if not isinstance(found, dict):
+    reported = sample[4] if sample and len(sample) > 4 else None
+    if not isinstance(reported, dict):
         return {}
     return {
         str(name)[: protocol.MAX_NAME]: str(value)[: protocol.MAX_NAME]
-        for name, value in islice(found.items(), MAX_NAMES)
+        for name, value in islice(reported.items(), MAX_NAMES)
     }
 
 
@@ -84,8 +84,8 @@ def instance_type_of_worker(worker: WorkerState) -> str | None:
     sample = worker.metrics.get(METRIC)
     if not sample or len(sample) <= _PLACE_OF_TYPE:
         return None
-    found = sample[_PLACE_OF_TYPE]
-    return found[: protocol.MAX_NAME] if isinstance(found, str) else ""
+    type_name = sample[_PLACE_OF_TYPE]
+    return type_name[: protocol.MAX_NAME] if isinstance(type_name, str) else ""
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ class WorkersCpu:
         two_beats = 2 * heartbeat_interval(len(self._round))
         missed_at, late_at = now - SILENT - two_beats, now - LATE - two_beats
         calls = silent = 0
-        found = self._found
+        busy = self._found
         for worker in self._round[self._next : self._next + AT_ONCE]:
             metrics = worker.metrics
             sample = metrics.get(METRIC)
@@ -196,7 +196,7 @@ class WorkersCpu:
             if not window.measured or window.heard_at < late_at:
                 self._unheard = True
             if window.at_work:
-                found.append((worker, window))
+                busy.append((worker, window))
             if window.gpu_samples >= GPU_SAMPLES and window.gpu > self._gpu:
                 self._gpu = window.gpu
         self._next += AT_ONCE
@@ -213,30 +213,30 @@ class WorkersCpu:
         self._found: list[tuple[WorkerState, _Window]] = []
 
     def _end(self) -> None:
-        windows, workers, found = self._windows, self._round, self._found
+        windows, workers, at_work = self._windows, self._round, self._found
         if len(windows) > len(workers):
             there = {worker.address for worker in workers}
             self._windows = {name: one for name, one in windows.items() if name in there}
         if len(self._begun) > len(workers):
             there = {worker.address for worker in workers}
             self._begun = {name: one for name, one in self._begun.items() if name in there}
-        if found:
-            found = _without_shares(found, workers)
-        self.calls, self.silent, self.busy = self._calls, self._silent, len(found)
+        if at_work:
+            at_work = _without_shares(at_work, workers)
+        self.calls, self.silent, self.busy = self._calls, self._silent, len(at_work)
         self.unheard, self.gpu = self._unheard, self._gpu / 100
-        self.share = max((one.share for _, one in found), default=0.0)
+        self.share = max((one.share for _, one in at_work), default=0.0)
 
 
 def _without_shares(
-    found: list[tuple[WorkerState, _Window]], workers: Collection[WorkerState]
+    at_work: list[tuple[WorkerState, _Window]], workers: Collection[WorkerState]
 ) -> list[tuple[WorkerState, _Window]]:
-    """Return ``found`` without workers in processes that are busy only by being shared."""
-    if all(worker.nanny for worker, _ in found):
-        return found
+    """Return ``at_work`` without workers in processes that are busy only by being shared."""
+    if all(worker.nanny for worker, _ in at_work):
+        return at_work
     sharing = Counter((worker.host, worker.pid) for worker in workers)
     return [
         (worker, one)
-        for worker, one in found
+        for worker, one in at_work
         if one.share
         > AT_WORK
         + WORKER_MORE * (sharing[worker.host, worker.pid] - 1)

@@ -177,21 +177,21 @@ class Judgement:
 
 def judge(evidence: Evidence) -> Judgement:
     """Judge the subject of ``evidence`` by all rules."""
-    found: dict[str, Finding] = {}
+    outcomes: dict[str, Finding] = {}
     not_measured: dict[str, str] = {}
     for rule in RULES:
         outcome = _outcome(rule, evidence)
         if isinstance(outcome, NotMeasured):
             not_measured[rule.name] = outcome.what
         elif outcome is not None:
-            found[rule.name] = outcome
+            outcomes[rule.name] = outcome
     explained: dict[str, str] = {}
     for rule in RULES:
-        if rule.name in found and rule.name not in explained:
-            for effect in rule.explains & found.keys():
+        if rule.name in outcomes and rule.name not in explained:
+            for effect in rule.explains & outcomes.keys():
                 explained.setdefault(effect, rule.name)
     findings = [
-        replace(finding, suppressed_by=explained.get(name)) for name, finding in found.items()
+        replace(finding, suppressed_by=explained.get(name)) for name, finding in outcomes.items()
     ]
     nothing = None if findings else _nothing(evidence)
     # The first finding names the cause; the others follow by lost time.

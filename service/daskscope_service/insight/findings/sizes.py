@@ -30,19 +30,19 @@ def undersized_memory(evidence: Evidence) -> Outcome:
     Example: a worker used 7.5 GiB of its 8 GiB (94 %) in its job's last 6 passed runs, and at 95 %
     its nanny ends it: 9.38 GiB would do.
     """
-    found = _proposal(evidence, "memory")
-    if not isinstance(found, Proposal):
-        return found
-    if found.wanted <= found.now:
+    proposal = _proposal(evidence, "memory")
+    if not isinstance(proposal, Proposal):
+        return proposal
+    if proposal.wanted <= proposal.now:
         return None
     return Finding(
         rule="undersized-memory",
         severity="notice",
-        clause=f"a worker used {size(found.most)} of its {size(found.now)} "
-        f"({percent(found.most / found.now)}) in {_last_runs(evidence)}, and at 95 % its nanny "
-        f"ends it: {size(found.wanted)} would do",
-        evidence=_measures(evidence, found),
-        actions=(Action("Give each worker more memory.", found.setting),),
+        clause=f"a worker used {size(proposal.most)} of its {size(proposal.now)} "
+        f"({percent(proposal.most / proposal.now)}) in {_last_runs(evidence)}, and at 95 % its "
+        f"nanny ends it: {size(proposal.wanted)} would do",
+        evidence=_measures(evidence, proposal),
+        actions=(Action("Give each worker more memory.", proposal.setting),),
         confidence="medium",
     )
 
@@ -62,26 +62,26 @@ def oversized_memory(evidence: Evidence) -> Outcome:
     Example: no worker used more than 2 GiB of 8 GiB in its job's last 6 passed runs: 2.5 GiB would
     do.
     """
-    found = _proposal(evidence, "memory")
-    if not isinstance(found, Proposal):
-        return found
-    if found.wanted >= found.now:
+    proposal = _proposal(evidence, "memory")
+    if not isinstance(proposal, Proposal):
+        return proposal
+    if proposal.wanted >= proposal.now:
         return None
     if not _is_chosen(evidence):
         return NotMeasured("what memory costs: no price of it is set")
-    saved = None if found.saving is None else found.saving.high
+    saved = None if proposal.saving is None else proposal.saving.high
     price = evidence.price_per_thread_second
     # What it costs, as time of threads that costs as much.
     mass = saved / price if saved and price else 0.0
     return Finding(
         rule="oversized-memory",
         severity=severity_of(evidence, mass, evidence.capacity),
-        clause=f"no worker used more than {size(found.most)} of {size(found.now)} in "
-        f"{_last_runs(evidence)}: {size(found.wanted)} would do",
-        evidence=_measures(evidence, found),
-        actions=(Action("Give each worker less memory.", found.setting),),
+        clause=f"no worker used more than {size(proposal.most)} of {size(proposal.now)} in "
+        f"{_last_runs(evidence)}: {size(proposal.wanted)} would do",
+        evidence=_measures(evidence, proposal),
+        actions=(Action("Give each worker less memory.", proposal.setting),),
         cost=saved,
-        saving=found.saving,
+        saving=proposal.saving,
         confidence="medium",
     )
 
@@ -100,22 +100,22 @@ def oversized_threads(evidence: Evidence) -> Outcome:
     Example: at most 4.0 of 16 threads had work on average in its job's last 6 passed runs: 5 would
     do, unless it needs many at once for a while.
     """
-    found = _proposal(evidence, "threads")
-    if not isinstance(found, Proposal):
-        return found
+    proposal = _proposal(evidence, "threads")
+    if not isinstance(proposal, Proposal):
+        return proposal
     if not _is_chosen(evidence):
         return NotMeasured("what threads cost: no price of them is set")
-    run, saving = evidence.run, found.saving
-    lost = (found.now - found.wanted) * (0.0 if run is None else run.duration)
+    run, saving = evidence.run, proposal.saving
+    lost = (proposal.now - proposal.wanted) * (0.0 if run is None else run.duration)
     severity: Severity = severity_of(evidence, lost, evidence.capacity)
     return Finding(
         rule="oversized-threads",
         severity=severity,
-        clause=f"at most {found.most:.1f} of {number(found.now)} threads had work on average in "
-        f"{_last_runs(evidence)}: {number(found.wanted)} would do, unless it needs many at once "
-        "for a while",
-        evidence=_measures(evidence, found),
-        actions=(Action("Start fewer workers or threads.", found.setting),),
+        clause=f"at most {proposal.most:.1f} of {number(proposal.now)} threads had work on average "
+        f"in {_last_runs(evidence)}: {number(proposal.wanted)} would do, unless it needs many at "
+        "once for a while",
+        evidence=_measures(evidence, proposal),
+        actions=(Action("Start fewer workers or threads.", proposal.setting),),
         seconds=lost,
         share=share_of(lost, evidence.capacity),
         cost=None if saving is None else saving.high,
@@ -145,13 +145,13 @@ def _last_runs(evidence: Evidence) -> str:
     return f"its job's last {plural(runs, 'passed run')}"
 
 
-def _measures(evidence: Evidence, found: Proposal) -> tuple[Measure, ...]:
+def _measures(evidence: Evidence, proposal: Proposal) -> tuple[Measure, ...]:
     runs = 0 if evidence.sizing is None else evidence.sizing.runs
-    of = "memory of a worker" if found.what == "memory" else "threads"
-    most = "most memory of a worker" if found.what == "memory" else "threads that had work"
+    of = "memory of a worker" if proposal.what == "memory" else "threads"
+    most = "most memory of a worker" if proposal.what == "memory" else "threads that had work"
     return (
         Measure("runs of its job", runs, "{run}"),
-        Measure(of, found.now, found.unit),
-        Measure(most, found.most, found.unit),
-        Measure("proposed", found.wanted, found.unit),
+        Measure(of, proposal.now, proposal.unit),
+        Measure(most, proposal.most, proposal.unit),
+        Measure("proposed", proposal.wanted, proposal.unit),
     )

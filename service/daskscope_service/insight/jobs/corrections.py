@@ -108,16 +108,16 @@ def split_in_words(by: SplitBy, parts: Iterable[int]) -> str:
     sizes = sorted(parts, reverse=True)
     same = _BY[by]
     if len(sizes) == 1:
-        found = f"All of its newest {plural(sizes[0], 'run')} have {same}: they stay together."
+        newest = f"All of its newest {plural(sizes[0], 'run')} have {same}: they stay together."
     else:
         shown = [str(size) for size in sizes[:5]] + ["fewer"] * (len(sizes) > 5)
-        found = (
+        newest = (
             f"Its newest {plural(sum(sizes), 'run')} become {len(sizes)} jobs, of "
             f"{', '.join(shown[:-1])} and {shown[-1]} runs, each with its own usual run, changes "
             "and cost."
         )
     return (
-        f"Runs with {same} are one job. {found} The job itself has no runs then, and its mutes "
+        f"Runs with {same} are one job. {newest} The job itself has no runs then, and its mutes "
         "cover none. A run that comes joins the job that it fits, or begins another."
     )
 

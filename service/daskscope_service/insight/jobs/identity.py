@@ -138,10 +138,10 @@ def _scheduled(run: Traits) -> str:
 
     A part of a name is none: a repository has many jobs, and ids of tasks are unique within a DAG.
     """
-    found = run.deployment or {}
+    attributes = run.deployment or {}
     for names in _SCHEDULED:
-        if all(found.get(name) for name in names):
-            return _WITHIN.join(found[name] for name in names)
+        if all(attributes.get(name) for name in names):
+            return _WITHIN.join(attributes[name] for name in names)
     return ""
 
 
