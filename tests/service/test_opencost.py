@@ -19,6 +19,7 @@ from daskscope_service.costs import opencost
 from daskscope_service.costs.opencost import NotRead, OpenCost, OpenCostReader
 from daskscope_service.periodic import SomeFailed
 from daskscope_service.settings import Settings
+from tests.service.conftest import NewDatabase
 from tests.service.test_price_list import Place
 from tests.service_process import ServiceProcess
 
@@ -137,9 +138,10 @@ def reader_of(place: Place, server: Answers, *namespaces: str) -> OpenCostReader
 
 
 @pytest.fixture
-def place(tmp_path: Path, server: Answers) -> Iterator[Place]:
+def place(tmp_path: Path, server: Answers, new_database: NewDatabase) -> Iterator[Place]:
     options: dict[str, Any] = {"opencost_url": server.url, "opencost_namespaces": ("dask",)}
-    with ServiceProcess(tmp_path / "service", **options) as service:
+    database = new_database()
+    with ServiceProcess(tmp_path / "service", database_url=database, **options) as service:
         yield Place(service)
 
 

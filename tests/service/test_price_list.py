@@ -15,6 +15,7 @@ from daskscope.errors import ConfigurationError
 from daskscope.protocol import InstanceUse, Prices
 from daskscope_service.costs.price_list import MachinePrice, PriceList, read
 from tests.service.beats import make_beat, make_cluster, make_status, post
+from tests.service.conftest import NewDatabase
 from tests.service.pages import words
 from tests.service.people import browser_of, make_user
 from tests.service_process import ServiceProcess
@@ -125,10 +126,13 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, new_database: NewDatabase) -> Iterator[Place]:
     path = _file(tmp_path, LIST)
     with ServiceProcess(
-        tmp_path / "service", quick=True, price_list=path, prices_currency="EUR"
+        tmp_path / "service",
+        database_url=new_database(),
+        price_list=path,
+        prices_currency="EUR",
     ) as service:
         yield Place(service)
 
