@@ -67,11 +67,14 @@ def explanation(
         events__allow=["mine"],
         tags={"project": "a_tag"},
         prices={"currency": "XTS", "thread": 1.5},
+        instances__type="a.machine",
         interval="1h",
     )
     wait_for_worker_logs(client)
     _work(client)
     client.gather(client.map(log, range(3)))
+    # A worker reports it with its next heartbeat.
+    wait_until(lambda: daskscope.explain(client)["instances.transmit"].sends)
     yield daskscope.explain(client)
     # It would see only in an hour that it is gone.
     client.run_on_scheduler(_end)
@@ -98,6 +101,7 @@ def test_what_each_switch_sends_is_shown(explanation: daskscope.Explanation) -> 
     assert prices["heartbeat"]["cluster"]["prices"]["currency"] == "XTS"
     assert prices["metrics"]["dask.cluster.cost"]["unit"] == "{XTS}"
     assert explanation["prices"].shown() == '{"currency": "XTS", "per_hour": {"thread": 1.5}}'
+    assert "a.machine" in sent("instances.transmit")
     assert explanation["profile.transmit"].sends == {}
     traces = explanation["traces.transmit"].sends
     # Of both: the rows of a computation have one trace, and so have the log records that tell it.
