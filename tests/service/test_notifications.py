@@ -16,7 +16,7 @@ from daskscope.protocol import Prices
 from daskscope_service.accounts import audit
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.notifications import addresses
+from daskscope_service.notifications import addresses, due_notices
 from daskscope_service.notifications.due_notices import COMES_BACK_AFTER, store_new_notices
 from daskscope_service.notifications.notifier import PAUSE, Notifier, delete_old_notices
 from daskscope_service.notifications.sending import Sender
@@ -377,6 +377,27 @@ def test_silence_idleness_and_a_budget_that_is_passed_are_told(
     assert text.count("have cost") == 2
     assert text.count("Clusters of ada that started in") == 1
     assert "notebook" not in text
+
+
+def test_of_very_many_silent_clusters_the_newest_are_told(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due_notices, "_MOST_SILENT", 2)
+    engine, notice = workspace.service.engine, schema.notice
+    silent = [make_cluster() for _ in range(3)]
+    for ago, one in enumerate(silent):
+        workspace.beat(one)
+        with writing(engine) as connection:
+            connection.execute(
+                update(schema.cluster)
+                .where(schema.cluster.c.id == one.id)
+                .values(last_seen_at=time.time() - 600 - ago)
+            )
+    store_new_notices(engine, workspace.name, 60.0, listens=True)
+    told = select(notice.c.cluster).where(notice.c.workspace == workspace.name)
+    with engine.connect() as connection:
+        found = set(connection.execute(told.where(notice.c.kind == "cluster silent")).scalars())
+    assert found == {one.id for one in silent[:2]}
 
 
 def test_a_target_hears_of_what_it_wants_to_hear(
