@@ -222,7 +222,7 @@ workload.source_files = lambda: [
 ]
 workload.array_work = lambda show: 1.0
 workload.dataframe_work = lambda show: next(rounds)(show)
-workload.PAUSE = 1
+workload.PAUSE = workload.NIGHTS = 1
 main()
 """
 

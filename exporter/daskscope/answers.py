@@ -12,6 +12,8 @@ from typing import Any
 
 from daskscope.one_line import one_line
 
+#: Columns of ids.
+_IDS = frozenset({"id", "job"})
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 #: Characters of a line of text.
 _WIDTH = 88
@@ -236,8 +238,18 @@ class Answers(list[Any]):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
 
     def _texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        for row in ({field: head for head, field, _ in self.columns}, *rows):
-            cells = (_fitted(_cell(row.get(field)), width) for _, field, width in self.columns)
+        lines = [{field: head for head, field, _ in self.columns}, *rows]
+        # An id is never cut: people copy it into the next command.
+        longest = {
+            field: max(len(_cell(row.get(field))) for row in lines) + 2
+            for _, field, width in self.columns
+            if width and field in _IDS
+        }
+        for row in lines:
+            cells = (
+                _fitted(_cell(row.get(field)), max(width, longest.get(field, width)))
+                for _, field, width in self.columns
+            )
             yield "".join(cells).rstrip()
 
     def _html_cells(self, row: Mapping[str, Any]) -> Iterator[str]:

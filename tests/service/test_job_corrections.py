@@ -276,8 +276,13 @@ def test_python_and_the_command_line_correct_jobs(place: Corrected) -> None:
         assert done.exit_code == 0, done.output
         id = done.output.split()[-1]
         assert id in run("corrections").output
+        [part, _] = sorted((one["id"] for one in place.settled(5)), key=len, reverse=True)
+        listing = ["list", "jobs", "--since", "all"]
+        listed = CliRunner().invoke(cli, listing, catch_exceptions=False)
+        assert f" {part} " in listed.output  # whole: to be copied
         assert run("undo", id).exit_code == 0
         assert run("corrections").output == "There are none.\n"
+        place.settled(5)  # until then there is no job of this id
         wrong = run("split", old, "--by", "code", "--yes")
         assert wrong.exit_code == 1
         assert "the same code and user already" in wrong.output

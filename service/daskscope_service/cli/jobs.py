@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -63,14 +64,14 @@ def corrections(as_json: bool) -> None:
     import daskscope.job_corrections
 
     try:
-        rows = daskscope.job_corrections.list_job_corrections()
+        rows: Any = daskscope.job_corrections.list_job_corrections()
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
         for row in rows:
             click.echo(json.dumps(row, default=datetime.isoformat))
         return
-    click.echo(repr(rows) if rows else "There are none.")
+    click.echo(rows.table() if rows else "There are none.")
 
 
 @job_group.command("undo")
