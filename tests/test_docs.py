@@ -65,6 +65,18 @@ def test_long_modules_say_why_they_are_not_split() -> None:
     ] == []
 
 
+def test_values_are_named_by_what_they_hold() -> None:
+    """CONTRIBUTING.md, style: not by how they came."""
+    named: set[str] = set()
+    for folder in ("exporter", "service", "grafana"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                name = getattr(node, "id", None) or getattr(node, "arg", None)
+                if name in ("found", "told", "wish"):
+                    named.add(f"{path.name}: {name}")
+    assert named == set()
+
+
 def test_no_text_advises_to_install_a_package_of_that_name_from_an_index() -> None:
     """It would be somebody else's: daskscope is in none. With a path, pip takes what is there."""
     texts = [*PAGES, *(ROOT / "exporter").rglob("*.py"), *(ROOT / "service").rglob("*.py")]

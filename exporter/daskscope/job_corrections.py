@@ -20,8 +20,8 @@ def list_job_corrections() -> list[JobCorrection]:
         answer = service.answer("GET", "job-corrections")
         if not isinstance(answer.get("items"), list):
             raise service.no_service()
-        found = [answers.Answer(service.with_datetimes(one)) for one in answer["items"]]
-        return cast(list[JobCorrection], answers.Answers(found, answers.JOB_CORRECTIONS))
+        corrections = [answers.Answer(service.with_datetimes(one)) for one in answer["items"]]
+        return cast(list[JobCorrection], answers.Answers(corrections, answers.JOB_CORRECTIONS))
 
 
 def merge_job(job: str, into: str) -> JobCorrection:
@@ -67,28 +67,28 @@ def undo_job_correction(id: str) -> None:
         service.ask("DELETE", f"job-corrections/{quote(id, safe='')}")
 
 
-def preview_job_correction(job: str, **wish: str) -> str:
+def preview_job_correction(job: str, **requested: str) -> str:
     """Return what a correction would do, in words, and change nothing.
 
-    ``wish`` is one of ``merge_into`` (the id of a job), ``split_by`` (code, shape) and ``name``.
-    Raises as :func:`merge_job`, but needs only a token of scope ``read``.
+    ``requested`` is one of ``merge_into`` (the id of a job), ``split_by`` (code, shape) and
+    ``name``. Raises as :func:`merge_job`, but needs only a token of scope ``read``.
     """
-    for name, value in ({"job": job} | wish).items():
+    for name, value in ({"job": job} | requested).items():
         check_text(name, value)
     with service_client() as service:
         path = f"jobs/{quote(job, safe='')}/correction-preview"
-        answer = service.answer("GET", path, params=wish)
+        answer = service.answer("GET", path, params=requested)
         if not isinstance(answer.get("sentence"), str):
             raise service.no_service()
         return str(answer["sentence"])
 
 
-def correct_job(job: str, **wish: str) -> JobCorrection:
+def correct_job(job: str, **requested: str) -> JobCorrection:
     """Merge, split or name a job, as :func:`preview_job_correction` describes."""
-    for name, value in ({"job": job} | wish).items():
+    for name, value in ({"job": job} | requested).items():
         check_text(name, value)
     with service_client() as service:
-        answer = service.answer("POST", "job-corrections", json={"job": job} | wish)
+        answer = service.answer("POST", "job-corrections", json={"job": job} | requested)
         if "id" not in answer:
             raise service.no_service()
         return cast(JobCorrection, answers.Answer(service.with_datetimes(answer)))

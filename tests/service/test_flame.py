@@ -152,8 +152,8 @@ def test_what_is_zoomed_into_is_as_wide_as_the_page_below_its_callers() -> None:
 def test_calls_stand_below_their_callers_side_by_side() -> None:
     top = merge([_profile((-1, MAIN, 100), (0, LOAD, 60), (0, PARSE, 40))]).top
     load, parse = flame_graph(top, [], "parse").boxes[2:]
-    assert (load.x, load.width, load.found) == (0, 60, False)
-    assert (parse.x, parse.width, parse.found) == (60, 40, True)
+    assert (load.x, load.width, load.matches) == (0, 60, False)
+    assert (parse.x, parse.width, parse.matches) == (60, 40, True)
 
 
 def test_what_is_too_short_is_counted() -> None:

@@ -249,7 +249,7 @@ def test_a_job_whose_run_is_removed_while_it_is_summed_up_is_summed_up_again(
 def test_no_group_is_noted_of_a_computation_that_is_removed_meanwhile(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, found = time.time(), Repeats.found
+    now, found = time.time(), Repeats.repeated_in
     rows = make_tiny_tasks("one", now - 300, now - 283.6)
     [group] = rows["task_groups"]
     group = replace(group, tokenized=True, seconds={"compute": 10.0})
@@ -264,7 +264,7 @@ def test_no_group_is_noted_of_a_computation_that_is_removed_meanwhile(
         remove_keys(place.engine, schema.computation, [("mine", "Scheduler-one", "one")])
         return groups
 
-    monkeypatch.setattr(Repeats, "found", meanwhile)
+    monkeypatch.setattr(Repeats, "repeated_in", meanwhile)
     namer.Namer(place.engine, 60.0).round()
     with place.engine.connect() as connection:
         noted = connection.execute(select(schema.group_run.c.computation)).scalars().all()

@@ -87,14 +87,14 @@ def undo(id: str) -> None:
     click.echo("undone; the service gives the runs their jobs in the background")
 
 
-def _correct(job: str, yes: bool, **wish: str) -> None:
+def _correct(job: str, yes: bool, **requested: str) -> None:
     import daskscope.job_corrections
 
     try:
-        click.echo(daskscope.job_corrections.preview_job_correction(job, **wish))
+        click.echo(daskscope.job_corrections.preview_job_correction(job, **requested))
         if not yes:
             click.confirm("Do it?", abort=True)
-        made = daskscope.job_corrections.correct_job(job, **wish)
+        made = daskscope.job_corrections.correct_job(job, **requested)
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"done; undo it with: daskscope job undo {made['id']}")

@@ -53,17 +53,17 @@ def question(job_id: str) -> ResponseReturnValue:
 @acting_as("member")
 def correct(job_id: str) -> ResponseReturnValue:
     """Merge, split or name a job."""
-    wish = _wish(job_id, {name: said(name) for name in _FIELDS})
+    requested = _wish(job_id, {name: said(name) for name in _FIELDS})
     try:
         with changing() as change:
-            corrections.correct(change, wish)
+            corrections.correct(change, requested)
     except Unfit as error:
-        return _question(job_id, wish, 400, str(error))
+        return _question(job_id, requested, 400, str(error))
     except TooManyCorrections as error:
-        return _question(job_id, wish, 409, str(error))
-    if wish.kind == "split":
+        return _question(job_id, requested, 409, str(error))
+    if requested.kind == "split":
         return redirect(url_for(".listed"), code=303)
-    return redirect(url_for("jobs_page.job", job_id=wish.merge_into or job_id), code=303)
+    return redirect(url_for("jobs_page.job", job_id=requested.merge_into or job_id), code=303)
 
 
 @blueprint.get("/jobs/corrections/<correction_id>/undo")
@@ -96,7 +96,7 @@ def _wish(job_id: str, fields: dict[str, str]) -> Wish:
 
 
 def _question(
-    job_id: str, wish: Wish, status: int = 200, wrong: str | None = None
+    job_id: str, requested: Wish, status: int = 200, wrong: str | None = None
 ) -> ResponseReturnValue:
     sentence = None
     with reading() as scope:
@@ -109,9 +109,9 @@ def _question(
         others = [
             one for one in list_jobs(scope, Selection(limit=_CHOICES)).items if one.id != job_id
         ]
-        if wish.value and wrong is None:
+        if requested.value and wrong is None:
             try:
-                sentence = corrections.preview(scope, wish)
+                sentence = corrections.preview(scope, requested)
             except Unfit as error:
                 status, wrong = 400, str(error)
             except Missing as error:
@@ -120,7 +120,7 @@ def _question(
         "job_correct.html",
         job=matches[0],
         others=others,
-        wish=wish,
+        requested=requested,
         sentence=sentence,
         wrong=wrong,
     )

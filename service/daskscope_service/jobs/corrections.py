@@ -81,20 +81,20 @@ class Wish:
         return self.merge_into or self.split_by or self.name
 
 
-def preview(scope: Scope, wish: Wish) -> str:
+def preview(scope: Scope, requested: Wish) -> str:
     """Return what a correction would do, in words. Raises as :func:`correct`."""
-    subject, other = _checked(scope, wish)
+    subject, other = _checked(scope, requested)
     title = _quoted(subject)
     if other is not None:
         there = _runs(other)
         return merge_in_words(title, f"All {_runs(subject)}", _quoted(other), there)
-    if wish.kind == "name":
-        return name_in_words(title, f"“{wish.name}”")
-    by: SplitBy = "code" if wish.split_by == "code" else "shape"
-    return split_in_words(by, _parts(scope, wish.job, by))
+    if requested.kind == "name":
+        return name_in_words(title, f"“{requested.name}”")
+    by: SplitBy = "code" if requested.split_by == "code" else "shape"
+    return split_in_words(by, _parts(scope, requested.job, by))
 
 
-def correct(change: Change, wish: Wish) -> str:
+def correct(change: Change, requested: Wish) -> str:
     """Store a correction; return its id. A new name takes the place of the one before.
 
     Raises
@@ -108,20 +108,20 @@ def correct(change: Change, wish: Wish) -> str:
         The workspace has :data:`MOST` corrections.
     """
     take_turns(change.connection, f"corrections of jobs of {change.workspace}")
-    _checked(_scope(change), wish)
+    _checked(_scope(change), requested)
     connection, mine = change.connection, table.c.workspace == change.workspace
-    same = (table.c.job == wish.job) & (table.c.kind == wish.kind)
+    same = (table.c.job == requested.job) & (table.c.kind == requested.kind)
     connection.execute(delete(table).where(mine, same))
     if (connection.execute(select(func.count()).where(mine)).scalar() or 0) >= MOST:
         raise TooManyCorrections(
             f"This workspace has {MOST:,} corrections of jobs, as many as it may. Undo some first."
         )
     id = secrets.token_hex(8)
-    values = {"id": id, "job": wish.job, "kind": wish.kind, "value": wish.value}
+    values = {"id": id, "job": requested.job, "kind": requested.kind, "value": requested.value}
     connection.execute(insert(table).values(workspace=change.workspace, **values, **change.stamp))
-    if wish.kind != "name":
-        assign_runs_anew(connection, change.workspace, [wish.job])
-    change.log("job corrected", _detail(wish.job, wish.kind, wish.value))
+    if requested.kind != "name":
+        assign_runs_anew(connection, change.workspace, [requested.job])
+    change.log("job corrected", _detail(requested.job, requested.kind, requested.value))
     return id
 
 
@@ -180,32 +180,38 @@ def _jobs_below(scope: Scope, rows: list[Item]) -> set[str]:
     return set(scope.connection.execute(query).scalars())
 
 
-def _checked(scope: Scope, wish: Wish) -> tuple[JobView, JobView | None]:
+def _checked(scope: Scope, requested: Wish) -> tuple[JobView, JobView | None]:
     """Return the job, and the one that it is to be merged into; raise as :func:`correct`."""
-    if sum(map(bool, (wish.merge_into, wish.split_by, wish.name))) != 1:
+    if sum(map(bool, (requested.merge_into, requested.split_by, requested.name))) != 1:
         raise Unfit(
             "job", "Say one of these: the job to merge it into, what to split it by, or its name."
         )
     steps = steps_of(scope)
-    subject = _job(scope, steps, wish.job, "job")
-    if wish.kind == "name":
+    subject = _job(scope, steps, requested.job, "job")
+    if requested.kind == "name":
         check(
-            Name, wish.name, "name", "Write a name of 1 to 80 characters, without invisible ones."
+            Name,
+            requested.name,
+            "name",
+            "Write a name of 1 to 80 characters, without invisible ones.",
         )
         return subject, None
-    if wish.kind == "merge":
-        if wish.merge_into == wish.job:
+    if requested.kind == "merge":
+        if requested.merge_into == requested.job:
             raise Unfit("merge_into", "A job cannot be merged into itself. Name another job.")
-        return subject, _job(scope, steps, wish.merge_into, "merge_into")
-    if wish.split_by not in ("code", "shape"):
-        raise Unfit("split_by", f"A job is split by code or by shape, not by {wish.split_by!r}.")
-    splits = {steps[id].value for id in whole_jobs(wish.job) if id in steps}
-    gathers = any(step.kind == "merge" and step.value == wish.job for step in steps.values())
-    if wish.split_by in splits and not gathers:
+        return subject, _job(scope, steps, requested.merge_into, "merge_into")
+    if requested.split_by not in ("code", "shape"):
         raise Unfit(
-            "split_by", f"This job is already one of those that a split by {wish.split_by} made."
+            "split_by", f"A job is split by code or by shape, not by {requested.split_by!r}."
         )
-    if (why := _NO_SPLIT.get((subject.level, wish.split_by))) and not gathers:
+    splits = {steps[id].value for id in whole_jobs(requested.job) if id in steps}
+    gathers = any(step.kind == "merge" and step.value == requested.job for step in steps.values())
+    if requested.split_by in splits and not gathers:
+        raise Unfit(
+            "split_by",
+            f"This job is already one of those that a split by {requested.split_by} made.",
+        )
+    if (why := _NO_SPLIT.get((subject.level, requested.split_by))) and not gathers:
         raise Unfit("split_by", why)
     return subject, None
 

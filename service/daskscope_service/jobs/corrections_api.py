@@ -59,9 +59,9 @@ def get_corrections() -> Item:
 @answers(types.JobCorrectionPreview, *_CHOICES)
 def preview(job_id: str) -> Item:
     """Answer with what a correction of a job would do; change nothing. Send one parameter."""
-    wish = Wish(job_id, *(request.args.get(one.name, "") for one in _CHOICES))
+    requested = Wish(job_id, *(request.args.get(one.name, "") for one in _CHOICES))
     with reading() as scope:
-        return {"sentence": corrections.preview(scope, wish)}
+        return {"sentence": corrections.preview(scope, requested)}
 
 
 @blueprint.post("/job-corrections")
@@ -69,10 +69,10 @@ def preview(job_id: str) -> Item:
 @answers(types.JobCorrection, body=CorrectionRequest, statuses=(201,), problems=(404, 409))
 def post_correction(body: CorrectionRequest) -> Item:
     """Merge, split or name a job. Its runs get their jobs anew, in the background."""
-    wish = Wish(body.job, body.merge_into or "", body.split_by or "", body.name or "")
+    requested = Wish(body.job, body.merge_into or "", body.split_by or "", body.name or "")
     try:
         with changing() as change:
-            id = corrections.correct(change, wish)
+            id = corrections.correct(change, requested)
     except TooManyCorrections as error:
         raise Problem(409, str(error)) from None
     with reading() as scope:

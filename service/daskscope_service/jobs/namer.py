@@ -167,7 +167,7 @@ class Namer:
             scope = Scope(connection, name, now, self._silent_after)
             steps = steps_of(scope)
             looks = [self._look(scope, one, steps) for one in traits_of(scope, rows)]
-            groups = self._repeats.found(scope, rows)
+            groups = self._repeats.repeated_in(scope, rows)
         new = {
             one.job: _new(name, one.job, one.identity, one.row, now)
             for one in looks

@@ -58,7 +58,7 @@ class Repeats:
             replace=[column.name for column in repeat.c if column.name not in of_repeat],
         )
 
-    def found(self, scope: Scope, rows: Sequence[Item]) -> list[Item]:
+    def repeated_in(self, scope: Scope, rows: Sequence[Item]) -> list[Item]:
         """Return the groups that computations, of ``rows``, ran to their ends."""
         ended = [(row["cluster"], row["id"]) for row in rows if row["stopped_at"] is not None]
         of_run = {key: list(_whole_groups(scope, *key)) for key in ended}
@@ -71,7 +71,7 @@ class Repeats:
         ]
 
     def write(self, workspace: str, groups: Sequence[Item]) -> None:
-        """Store groups that :meth:`found` returned, and add up those that ran before."""
+        """Store groups that :meth:`repeated_in` returned, and add up those that ran before."""
         if not groups:
             return
         names = writing_again(self._engine, partial(self._noted, workspace, groups))

@@ -33,7 +33,7 @@ class Box:
 
     ``zoom`` identifies the call to which the box links, "" for the whole graph. ``wide`` and
     ``narrow`` are its names in wide and in narrow windows, cut to fit. ``above``: the box is above
-    the call that the reader zoomed to. ``found``: the call matches the search, None without one.
+    the call that the reader zoomed to. ``matches``: the call matches the search, None without one.
     """
 
     x: float
@@ -45,7 +45,7 @@ class Box:
     narrow: str
     origin: str
     above: bool
-    found: bool | None
+    matches: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _box(
         narrow=_label(call, width, _NARROW),
         origin=origin or "all",
         above=above,
-        found=bool(call.file) and call.matches(find) if find else None,
+        matches=bool(call.file) and call.matches(find) if find else None,
     )
 
 

@@ -98,7 +98,7 @@ def page() -> ResponseReturnValue:
         origin_of=origin_of,
         origins=ORIGINS,
         by_origin=_by_origin(here),
-        found=seconds_matching(here, find) if find else 0.0,
+        matching_seconds=seconds_matching(here, find) if find else 0.0,
         span=_span(read),
         **values,
     )

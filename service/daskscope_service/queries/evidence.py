@@ -75,12 +75,12 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
     interval = float(cluster["interval"])
     since, until = run.started_at, run.ended_at
     alone = _alone(scope, run, cluster_id)
-    found = meanwhile.series_around(store, scope, cluster_id, since, until, interval)
+    series = meanwhile.series_around(store, scope, cluster_id, since, until, interval)
     profiled = _profiled(scope, run, cluster_id)
-    then = meanwhile.meanwhile_of_run(run, found, cluster, interval, alone, profiled)
+    then = meanwhile.meanwhile_of_run(run, series, cluster, interval, alone, profiled)
     thresholds = thresholds_of(scope.connection, scope.workspace)
     return Evidence(
-        cluster=_state(cluster, scope, found),
+        cluster=_state(cluster, scope, series),
         meanwhile=replace(then, collisions=_collisions(scope, run, cluster_id)),
         run=run,
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
@@ -110,17 +110,19 @@ def of_cluster(
     priced = prices.get("gib") and cluster["price_source"] != "list"
     brief = briefly and cluster["stopped_at"] is None
     if brief and not cluster["gpu"] and not priced:
-        found = meanwhile.Series()
+        series = meanwhile.Series()
     else:
         of_all = meanwhile.OF_CLUSTER
-        found = meanwhile.read(store, scope, cluster_id, of_all, since - interval, until + interval)
-    idle = meanwhile.values(found[names.CLUSTER_IDLE.name])
+        series = meanwhile.read(
+            store, scope, cluster_id, of_all, since - interval, until + interval
+        )
+    idle = meanwhile.values(series[names.CLUSTER_IDLE.name])
     if cluster["idle_seconds"] is not None:
         idle.append(cluster["idle_seconds"])
-    clients = meanwhile.values(found[names.CLIENT_COUNT.name])
-    use, share, points = meanwhile.gpus(found, since, until)
+    clients = meanwhile.values(series[names.CLIENT_COUNT.name])
+    use, share, points = meanwhile.gpus(series, since, until)
     return Evidence(
-        cluster=_state(cluster, scope, found),
+        cluster=_state(cluster, scope, series),
         meanwhile=Meanwhile(
             gpu_utilization=use,
             gpu_memory_share=share,
@@ -128,7 +130,7 @@ def of_cluster(
             busy_seconds=cluster["worker_seconds"].get("busy"),
             idle_longest=max(idle, default=None),
             most_clients=max(clients, default=None),
-            unmanaged=meanwhile.unmanaged(found, since, until),
+            unmanaged=meanwhile.unmanaged(series, since, until),
         ),
         losses=_losses(scope, cluster_id, None, None),
         interval=interval,
@@ -148,16 +150,16 @@ def _cluster(scope: Scope, id: str) -> Item | None:
     return next(iter(price_clusters(scope, rows)), None)
 
 
-def _state(cluster: Item, scope: Scope, found: meanwhile.Series) -> ClusterState:
+def _state(cluster: Item, scope: Scope, series: meanwhile.Series) -> ClusterState:
     prices = cluster["prices"] or {}
-    limits = meanwhile.values(found[names.MEMORY_LIMIT.name])
+    limits = meanwhile.values(series[names.MEMORY_LIMIT.name])
     limit = max([*limits, cluster["memory_limit"] or 0.0])
     if cluster["workers"]:
         # Some may have left since: where limits were not measured, those had as much as the others.
         most_workers = max(cluster["workers"], cluster["peak_workers"])
         limit = max(limit, cluster["memory_limit"] / cluster["workers"] * most_workers)
     gpu = cluster["gpu"] or {}
-    measured = bool(meanwhile.values(found[names.GPU_UTILIZATION.name]))
+    measured = bool(meanwhile.values(series[names.GPU_UTILIZATION.name]))
     made = {
         "status": cluster_verdict(cluster, scope.now, scope.silent_after).status,
         "peak_memory": cluster["peak_memory_used"],
@@ -326,9 +328,11 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> FailureGroup | None:
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
     )
     rows, _ = scope.first_items(query, MOST_FAILURES)
-    found = map(_failed, rows)
+    failures = map(_failed, rows)
     # Prefer the failure of the task that was needed: the computation may have others.
-    return min(found, key=lambda one: run.blames.get(one.computation) != one.function, default=None)
+    return min(
+        failures, key=lambda one: run.blames.get(one.computation) != one.function, default=None
+    )
 
 
 def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | None) -> list[Loss]:
