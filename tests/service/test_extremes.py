@@ -459,6 +459,37 @@ def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:
     assert client.get("/").status_code == 200
 
 
+def test_threads_time_of_next_to_nothing_spoils_no_comparison_and_no_cost(app: Flask) -> None:
+    now, almost_none = time.time(), {"busy": 5e-324}
+    when = {"started_at": now - 100, "stopped_at": now - 50}
+    runs = tuple(
+        make_computation(
+            f"next-to-nothing-{n}", status="finished", worker_seconds=almost_none, **when
+        )
+        for n in range(2)
+    )
+    groups = tuple(
+        make_task_group(run.id, tokenized=True, completed=100, seconds={"compute": 1e12}, **when)
+        for run in runs
+    )
+    beat = make_beat(
+        make_cluster(prices=Prices("USD", {"thread": 1.0})),
+        status=make_status(cost=1e12, worker_seconds=almost_none),
+        computations=runs,
+        task_groups=groups,
+    )
+    opened = services(app).engine
+    client = sent(app, beat, bodies={})
+    work(opened, services(app).series)
+    costs = select(schema.group_run.c.cost).where(
+        schema.group_run.c.computation.in_([run.id for run in runs])
+    )
+    with opened.connect() as connection:
+        assert connection.execute(costs).scalars().all() == [1e12, 1e12]
+    answer = client.get(f"/comparisons?a={runs[0].id}&b={runs[1].id}")
+    assert answer.status_code == 200
+
+
 def test_times_of_next_to_nothing_leave_each_order_of_the_clusters(app: Flask) -> None:
     # PostgreSQL calls a product or a quotient that is too small, or too large, an error.
     next_to_nothing = {"busy": 5e-324, "idle": 1e-300, "paused": 0.0}

@@ -132,7 +132,10 @@ def _row(workspace: str, run: JobRun, group: Item, seconds: float) -> Item:
         "prefix": group["prefix"],
         "tasks": group["tasks"],
         "seconds": seconds,
-        "cost": (run.cost or 0.0) * seconds / (run.thread_seconds or 1.0) if is_priced else None,
+        # A sender may report less time for the run than for the group, or almost none.
+        "cost": (run.cost or 0.0) * min(seconds / (run.thread_seconds or 1.0), 1.0)
+        if is_priced
+        else None,
         "currency": run.currency if is_priced else None,
         "output_bytes": group["output_bytes"],
         "began": group["started_at"],

@@ -25,6 +25,8 @@ _NAMED_SHARE, _MOST_NAMED = 0.30, 2
 _MOST_CANDIDATES = 4
 #: The least difference, as a share, of result sizes and thread counts that is reported.
 _LEAST_DATA = 0.1
+#: Fewer threads are as good as none: what is divided by them may be infinite.
+_LEAST_THREADS = 1e-9
 #: The most lines of a diff.
 _MOST_LINES = 200
 
@@ -239,7 +241,8 @@ def _workers(a: ComparedRun, b: ComparedRun) -> list[Difference]:
         for run in (a, b)
         if run.row["thread_seconds"] and run.row["duration"]
     ]
-    if len(threads) == 2 and abs(threads[1] / threads[0] - 1) >= _LEAST_DATA:
+    known = len(threads) == 2 and min(threads) >= _LEAST_THREADS
+    if known and abs(threads[1] / threads[0] - 1) >= _LEAST_DATA:
         differing.append(Difference("workers", "threads", *map(short, threads)))
     return differing
 
