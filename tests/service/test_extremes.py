@@ -461,7 +461,7 @@ def test_the_overview_compares_counts_of_any_size(app: Flask) -> None:
 
 def test_threads_time_of_next_to_nothing_spoils_no_comparison_and_no_cost(app: Flask) -> None:
     now, almost_none = time.time(), {"busy": 5e-324}
-    when = {"started_at": now - 100, "stopped_at": now - 50}
+    when: dict[str, Any] = {"started_at": now - 100, "stopped_at": now - 50}
     runs = tuple(
         make_computation(
             f"next-to-nothing-{n}", status="finished", worker_seconds=almost_none, **when
