@@ -141,7 +141,6 @@ UNRECORDED: frozenset[tuple[str, int]] = frozenset(
         ("holds_the_lock", 2),
         ("holds_the_lock", 10),
         ("few_retries", 10),
-        ("restarted", 10),
     }
 )
 
