@@ -19,6 +19,8 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _WIDTH = 88
 #: Rows that a repr of a list shows.
 _MOST_ROWS = 20
+#: Characters of an id that are shown.
+MAX_ID = 128
 #: Parts of a comparison that its repr shows; the others are added up in one line.
 _MOST_PARTS = 8
 
@@ -241,7 +243,7 @@ class Answers(list[Any]):
         lines = [{field: head for head, field, _ in self.columns}, *rows]
         # An id is never cut: people copy it into the next command.
         longest = {
-            field: max(len(_cell(row.get(field))) for row in lines) + 2
+            field: min(max(len(_cell(row.get(field))) for row in lines), MAX_ID) + 2
             for _, field, width in self.columns
             if width and field in _IDS
         }

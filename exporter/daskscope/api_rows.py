@@ -99,9 +99,10 @@ class ConnectedClient(TypedDict):
 class InstanceUse(TypedDict):
     """What the workers on machines of one instance type, such as ``m5.large``, used.
 
-    ``seconds`` are those of the machines: one host counts once, however many workers it has, from
-    its first worker's arrival until its last one has left. The others are those of the workers'
-    threads, and of the GiB of their memory limits. All are since the plugin started.
+    ``seconds`` are those of the machines: one network address, in Kubernetes a pod's, counts once,
+    however many workers it has, from its first worker's arrival until its last one has left. The
+    others are those of the workers' threads, and of the GiB of their memory limits. All are since
+    the plugin started.
     """
 
     type: str

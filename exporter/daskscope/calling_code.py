@@ -130,7 +130,8 @@ class _Places:
         ):
             ignored = self._ignored = _Ignored(settings["ignore-modules"], settings["ignore-files"])
             self._places, self._stacks = {}, deque(maxlen=MAX_STACKS)
-        stacks = self._stacks
+        # Both as they are now: another thread may meet other settings meanwhile.
+        places, stacks = self._places, self._stacks
         for known in stacks.copy():  # another thread may add to it
             inner = frame
             for function, instruction in known.frames:
@@ -144,13 +145,13 @@ class _Places:
         # The position as a bytecode offset, which is faster than a line number.
         frames = tuple([(frame.f_code, frame.f_lasti) for frame in walked])
         place = (most, *[(id(function), instruction) for function, instruction in frames])
-        known_place = self._places.get(place)
+        known_place = places.get(place)
         if known_place is None:
             if not _has_room():
                 return ()
-            if len(self._places) >= MAX_PLACES:
-                self._places.clear()
-            known_place = self._places[place] = frames, self._read(chosen)
+            if len(places) >= MAX_PLACES:
+                places.clear()
+            known_place = places[place] = frames, self._read(chosen)
         code = known_place[1]
         if is_of_this_thread:
             stacks.appendleft(_Stack(frames, walked[-1].f_back is None, most, code))

@@ -32,7 +32,7 @@ from daskscope.task_context import method_of_class
 
 #: Seconds that a cell's end waits for the scheduler's answer. Without one, there is no line, and
 #: for some seconds no cell waits for one.
-PATIENCE, NO_PATIENCE = 2.0, 20.0
+PATIENCE, PAUSE_UNANSWERED = 2.0, 20.0
 #: Seconds after which what a cell sent has left the client.
 ON_ITS_WAY = 0.05
 #: Seconds between questions to the service for what it found, which it knows a beat later.
@@ -53,7 +53,7 @@ MAX_SENTENCE = 160
 class _Watched:
     """A registered client: whether it has sent a graph since the last cell, and what was shown.
 
-    ``run_on`` are the ids of computations that a line has shown as unfinished. ``unanswered_at`` is
+    ``run_on`` are the ids of computations whose end has no line yet. ``unanswered_at`` is
     when the last cell ended, if the scheduler has not been heard since; it is asked again at
     ``ask_at``. Both are of the monotonic clock.
     """
@@ -138,7 +138,7 @@ def _summarize(client: Client, watched: _Watched) -> None:
     before, watched.unanswered_at = watched.unanswered_at, time.monotonic()
     if watched.unanswered_at < watched.ask_at:
         return
-    watched.ask_at = watched.unanswered_at + NO_PATIENCE
+    watched.ask_at = watched.unanswered_at + PAUSE_UNANSWERED
     # Dask's client sends graphs on another connection than questions, every few milliseconds.
     time.sleep(ON_ITS_WAY)
     sent: list[SentComputation] = client.sync(
@@ -225,8 +225,8 @@ class Summary:
         """Add cost and first finding; return whether no more is to be expected."""
         run = service.answer("GET", f"runs/{quote(self._longest['id'], safe='')}")
         cost, currency = run.get("cost"), run.get("currency")
-        one = len(self._computations) == 1 and currency
-        if one and isinstance(cost, float | int) and 0 <= cost <= MAX_AMOUNT:
+        is_priced = len(self._computations) == 1 and currency
+        if is_priced and isinstance(cost, float | int) and 0 <= cost <= MAX_AMOUNT:
             amount = f"{cost:,.2f}" if cost >= LEAST_COST else f"< {LEAST_COST}"
             self.cost = f"{amount} {one_line(str(currency))[:MAX_CURRENCY]}"
         answer = service.answer("GET", f"findings/{quote(self._longest['id'], safe='')}")

@@ -85,7 +85,7 @@ def instance_type_of(variables: Mapping[str, str], maker: str, product: str) -> 
     """Return the type of a machine by environment variables, and by what its firmware says."""
     given = next((variables[name] for name in _INSTANCE_TYPE if variables.get(name)), None)
     type_name = given or (product if maker in _NAMES_TYPE else None)
-    return type_name[:MAX_VALUE] if type_name else None
+    return _sendable(type_name) if type_name else None
 
 
 def deployment_of(
@@ -117,7 +117,12 @@ def deployment_of(
     numbers = dict(_CONDOR_ID.findall(condor_job or ""))
     if len(numbers) == 2:
         values["htcondor.job.id"] = f"{numbers['ClusterId']}.{numbers['ProcId']}"
-    return {name: value[:MAX_VALUE] for name, value in values.items() if value}
+    return {name: _sendable(value) for name, value in values.items() if value}
+
+
+def _sendable(value: str) -> str:
+    # A variable may be no UTF-8: Dask closes a worker whose heartbeat has such a text.
+    return value[:MAX_VALUE].encode(errors="replace").decode()
 
 
 def _text(path: str) -> str | None:

@@ -1,4 +1,7 @@
-"""Returns the source of a function on the stack, read only from files and notebook cells."""
+"""Returns the source of a function on the stack, with nothing but the standard library.
+
+It reads files, archives, notebook cells, and texts that Python runs.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ def list_job_corrections() -> list[JobCorrection]:
     """Return what people of the workspace have corrected about jobs, newest first.
 
     Each has ``id``, ``job``, ``kind`` (merge, split, name), ``value``, ``at`` and ``by``:
-    :class:`daskscope.api_types.JobCorrection` describes them. Raises as :func:`merge_job`.
+    :class:`daskscope.api_types.JobCorrection` describes them. Raises as
+    :func:`daskscope.list_clusters`.
     """
     with service_client() as service:
         answer = service.answer("GET", "job-corrections")
@@ -41,6 +42,7 @@ def merge_job(job: str, into: str) -> JobCorrection:
     ServiceUnreachable, ServiceError
         There was no answer, or the correction makes no sense: the message says why.
     """
+    check_text("into", into)
     return correct_job(job, merge_into=into)
 
 
@@ -49,6 +51,7 @@ def split_job(job: str, by: str) -> JobCorrection:
 
     ``by`` is "code" or "shape". Returns and raises as :func:`merge_job`.
     """
+    check_text("by", by)
     return correct_job(job, split_by=by)
 
 

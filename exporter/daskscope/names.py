@@ -229,8 +229,8 @@ TASK_TIME = Metric(
     "counter",
     "s",
     "Thread-seconds by what they were spent on. Together with dask.task.running they add up "
-    "to all thread-seconds of the workers. unsplit is what workers had not reported when the "
-    "cluster stopped. Without a prefix: idle, paused, transfer (waiting for data), unattributed.",
+    "to all thread-seconds of the workers. lost is the time of tasks whose worker left before they "
+    "ended. Without a prefix: idle, paused, transfer (waiting for data), unattributed.",
     (TASK_PREFIX, TASK_ACTIVITY),
 )
 TASK_RUNNING = Metric(

@@ -111,7 +111,7 @@ class Privacy:
             status=dataclasses.replace(
                 snapshot.status,
                 instances=self._each(self._instance, snapshot.status.instances)
-                if self._settings.instances_transmit
+                if self._tells_all("instances_transmit")
                 else (),
             ),
             code=code,

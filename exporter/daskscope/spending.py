@@ -178,6 +178,7 @@ class _Watch:
             stream__transmit=False,
             logs__transmit=False,
             traces__transmit=False,
+            instances__transmit=False,
         )
         _watching.append(self)
         for scheduler in list(Scheduler._instances):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 import pytest
+from distributed.scheduler import Scheduler
 
 import daskscope
 from daskscope import protocol
-from daskscope.deployment import instance_type_of
+from daskscope.deployment import deployment_of, instance_type_of
 from daskscope.observe.cluster import instances
 from daskscope.observe.cluster.instances import Instances
 from daskscope.worker_process import METRIC
 from tests.exporter.recorder import Recorder
 from tests.exporter.test_metrics import _settings, in_process
+from tests.patience import wait_until
 
 HOUR = 3600.0
 
@@ -69,8 +73,17 @@ def test_the_type_of_a_machine_is_what_the_environment_or_the_firmware_calls_it(
         assert instance_type_of({}, maker, product) is None
 
 
+def test_variables_that_are_no_utf8_can_be_sent_in_a_heartbeat() -> None:
+    # Dask closes a worker whose heartbeat cannot be sent.
+    odd = b"caf\xe9".decode("utf-8", "surrogateescape")
+    assert instance_type_of({"INSTANCE_TYPE": odd}, "", "") == "caf?"
+    values = deployment_of({"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": odd})
+    assert values["slurm.job.name"] == "caf?"
+    msgpack.dumps([instance_type_of({"INSTANCE_TYPE": odd}, "", ""), values])
+
+
 def test_a_machine_counts_once_and_from_its_first_worker_on(clock: _Clock) -> None:
-    of = Instances(wanted=True, default=None, clock=clock)
+    of = Instances(Counter(), wanted=True, default=None, clock=clock)
     first, second = _worker("a:1", "a", None), _worker("a:2", "a", None)
     of.added(first)
     clock.now += 10
@@ -96,7 +109,7 @@ def test_a_machine_counts_once_and_from_its_first_worker_on(clock: _Clock) -> No
 
 def test_machines_that_report_none_are_of_the_type_in_the_settings(clock: _Clock) -> None:
     for default, found in ((None, {}), ("m5.large", {"m5.large": (5, 10, 20)})):
-        of = Instances(wanted=True, default=default, clock=clock)
+        of = Instances(Counter(), wanted=True, default=default, clock=clock)
         of.added(_worker("a:1", "a", ""))
         clock.now += 5
         assert _rows(of) == found
@@ -104,23 +117,30 @@ def test_machines_that_report_none_are_of_the_type_in_the_settings(clock: _Clock
 
 def test_too_many_types_are_left_out(clock: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "MAX_TYPES", 2)
-    of = Instances(wanted=True, default=None, clock=clock)
+    drops: Counter[str] = Counter()
+    of = Instances(drops, wanted=True, default=None, clock=clock)
     for number in range(4):
         of.added(_worker(f"{number}:1", str(number), f"type-{number}"))
     clock.now += 1
     assert list(_rows(of)) == ["type-0", "type-1"]
+    assert drops == {"instance type": 2}
 
 
 def test_workers_that_report_nothing_let_others_have_a_turn(
     clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instances, "AT_ONCE", 2)
-    of = Instances(wanted=True, default=None, clock=clock)
+    of = Instances(Counter(), wanted=True, default=None, clock=clock)
     for number in range(4):
         of.added(_worker(f"{number}:1", str(number), "m5.large" if number == 3 else None))
     of.rows()
     clock.now += 1
     assert _rows(of) == {"m5.large": (1, 2, 4)}
+
+
+def _has_the_type(dask_scheduler: Scheduler) -> bool:
+    workers = dask_scheduler.workers.values()
+    return any("x9.tremendous" in (worker.metrics.get(METRIC) or ()) for worker in workers)
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -134,7 +154,11 @@ def test_it_is_on_the_wire_unless_it_is_refused(
             recorder.wait_for(
                 lambda: any(beat.status.instances for beat in recorder.beats), "the type"
             )
-        recorder.wait_for(lambda: len(recorder.beats) > 6, "some beats")
+        wait_until(
+            lambda: client.run_on_scheduler(_has_the_type), what="a worker's report of its type"
+        )
+        before = len(recorder.beats)
+        recorder.wait_for(lambda: len(recorder.beats) > before + 2, "beats after it")
     assert ("x9.tremendous" in "".join(map(str, recorder.beats))) is wanted
     if wanted:
         [use] = max(recorder.beats, key=lambda beat: beat.seq).status.instances

@@ -122,7 +122,11 @@ def test_profile_and_logs_are_nobodys_once_one_client_refuses_them(
     register(profile__interval="500ms")
     wait_for_worker_logs(client)
     refuse(
-        *(second, recorder), profile__transmit=False, stream__transmit=False, logs__transmit=False
+        *(second, recorder),
+        profile__transmit=False,
+        stream__transmit=False,
+        logs__transmit=False,
+        instances__transmit=False,
     )
     client.submit(log, LOGGED, pure=False).result()
     client.submit(spin, 3, pure=False).result()
@@ -130,6 +134,7 @@ def test_profile_and_logs_are_nobodys_once_one_client_refuses_them(
     assert not explanation["profile.transmit"].on
     assert not explanation["stream.transmit"].on
     assert not explanation["logs.transmit"].on
+    assert not explanation["instances.transmit"].on
     close_plugin(client)
     assert not [beat for beat in recorder.beats if beat.profiles or beat.task_streams]
     assert LOGGED.encode() not in recorder.bytes

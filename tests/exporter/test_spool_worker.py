@@ -22,7 +22,7 @@ from tests.patience import PATIENCE
 
 
 class Kept:
-    """A spool_worker, what waits for the service, and what is in the files."""
+    """A SpoolWorker, what waits for the service, and what the files hold."""
 
     def __init__(self, folder: Path) -> None:
         self.drops: Counter[str] = Counter()

@@ -124,7 +124,7 @@ def test_a_scheduler_that_does_not_answer_costs_one_cell_the_wait(
     now = 5.0
     cell_summary._summarize(client, watched)
     assert (asked, lines) == (1, [])
-    now = 5.0 + cell_summary.NO_PATIENCE
+    now = 5.0 + cell_summary.PAUSE_UNANSWERED
     # One began before the last cell without a line had ended, the other after.
     answer = [computation(started_at=120.0), computation(id="c2", started_at=135.0, tasks=1)]
     cell_summary._summarize(client, watched)

@@ -428,8 +428,11 @@ class Observer:
         """Handle an entry of Dask's event log."""
         if (
             type(message) is dict
-            and message.get("action") == "update-graph"
-            and message.get("status") == "OK"
+            # By type, because another plugin's values may do anything when compared.
+            and type(action := message.get("action")) is str
+            and action == "update-graph"
+            and type(status := message.get("status")) is str
+            and status == "OK"
         ):
             # Dask logs each graph, also as the scheduler's, and a loop may send thousands.
             self._events.add(topic, message)

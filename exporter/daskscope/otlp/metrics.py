@@ -178,7 +178,8 @@ class Metrics:
         for row in snapshot.times:
             for activity, seconds in row.seconds.items():
                 # Running time has a metric of its own: it also decreases, but a counter must not.
-                if activity != "running":
+                # What is unsplit was exported as time without a prefix before.
+                if activity not in ("running", "unsplit"):
                     yield (
                         seconds if row.prefix else self._grown(activity, seconds),
                         {names.TASK_PREFIX: row.prefix, names.TASK_ACTIVITY: activity},

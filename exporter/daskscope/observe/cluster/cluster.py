@@ -78,7 +78,7 @@ class Cluster:
         self.load = Load(scheduler)
         self._cost = Cost(settings.prices)
         self._instances = Instances(
-            wanted=settings.instances_transmit, default=settings.instances_type
+            drops, wanted=settings.instances_transmit, default=settings.instances_type
         )
         self.idle = Idle(scheduler, worked=worked)
         self._versions = Versions(scheduler)

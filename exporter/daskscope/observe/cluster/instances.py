@@ -7,6 +7,7 @@ use until then is counted for the type once that is known.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
 
@@ -56,14 +57,20 @@ class _Host:
 
 
 class Instances:
-    """Adds up the use of machines, if it is ``wanted``.
+    """Adds up the use of machines, if it is ``wanted``. Counts in ``drops`` what it leaves out.
 
     ``default`` is the type of machines that report none.
     """
 
     def __init__(
-        self, *, wanted: bool, default: str | None, clock: Callable[[], float] = time.monotonic
+        self,
+        drops: Counter[str],
+        *,
+        wanted: bool,
+        default: str | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._drops = drops
         self._wanted = wanted
         self._default = default or ""
         self._clock = clock
@@ -127,6 +134,7 @@ class Instances:
     def _is_of(self, host: _Host, type: str) -> None:
         """Count what a machine was used so far for its type."""
         if type not in self._uses and len(self._uses) > MAX_TYPES:  # one is for unknown types
+            self._drops["instance type"] += 1
             return
         before, since = self._use_of(host.type), self._use_of(type)
         host.type = type

@@ -25,6 +25,7 @@ REFUSABLE = (
     "stream_transmit",
     "logs_transmit",
     "traces_transmit",
+    "instances_transmit",
 )
 
 
@@ -83,10 +84,12 @@ class OptOuts:
         return switch in self._of_forgotten or switch in self._of_clients.get(client, ())
 
     def in_force(self, settings: Settings) -> Settings:
-        """Return ``settings`` with profile, task stream and logs off if any client refuses them."""
+        """Return ``settings`` without what any client refuses of data that is of all clients."""
         return replace(
             settings,
             profile_transmit=settings.profile_transmit and not self.by_any("profile_transmit"),
             stream_transmit=settings.stream_transmit and not self.by_any("stream_transmit"),
             logs_transmit=settings.logs_transmit and not self.by_any("logs_transmit"),
+            instances_transmit=settings.instances_transmit
+            and not self.by_any("instances_transmit"),
         )

@@ -57,12 +57,10 @@ def parse(text: object, state: object = "") -> TraceContext | None:
 
 def _is_state(text: str) -> bool:
     """Return whether ``text`` is a ``tracestate`` that all who read it accept."""
+    if len(text) > MAX_STATE:  # before it is split: users may set any
+        return False
     members = [member for one in text.split(",") if (member := one.strip(" "))]
-    return (
-        len(text) <= MAX_STATE
-        and len(members) <= MAX_MEMBERS
-        and all(map(_MEMBER.fullmatch, members))
-    )
+    return len(members) <= MAX_MEMBERS and all(map(_MEMBER.fullmatch, members))
 
 
 def of_computation(

@@ -12,6 +12,11 @@ from dask.typing import Key
 from distributed.metrics import monotonic, time
 from distributed.scheduler import TaskState, WorkerState
 
+#: Cancelled tasks that are remembered until their workers have sent another heartbeat.
+MAX_CANCELLED = 1_000
+#: Seconds for which a look at what all workers' threads do is good enough: that changes only with
+#: heartbeats, twice a second.
+PAUSE = 0.2
 #: Prefixes of tasks that were cancelled, or lost with their workers, whose time is counted.
 MAX_PREFIXES = 500
 
@@ -30,21 +35,28 @@ class Unfinished:
         self._seceded = seceded
         self.lost: dict[str, float] = {}
         self.given_up: dict[str, float] = {}
-        # The worker of each task that is in a thread, from when it is asked for to the next tick.
-        self._worker_of: dict[TaskState, WorkerState] | None = None
+        #: Tasks that are in :attr:`given_up` and may still be in :attr:`WorkerState.executing`.
+        self.cancelled_lately: set[TaskState] = set()
+        # The worker of each task that is in a thread, and until when that may be used.
+        self._worker_of: dict[TaskState, WorkerState] = {}
+        self._valid_until = 0.0
 
     def tick(self) -> None:
-        """Forget what workers were doing. Call it at each tick of the event loop."""
-        self._worker_of = None
+        """Forget what workers were doing, if that is old. Call it at each of the loop's ticks."""
+        if self._worker_of and monotonic() > self._valid_until:
+            self._worker_of = {}
 
     def cancelled(self, task: TaskState, workers: Iterable[WorkerState]) -> None:
         """Count the time of a task that was taken from its worker, one of ``workers``."""
-        if self._worker_of is None:
-            # Many are cancelled at once.
+        if monotonic() > self._valid_until:
+            # Many are cancelled at once, or one after the other.
             self._worker_of = {task: worker for worker in workers for task in worker.executing}
+            self._valid_until = monotonic() + PAUSE
         worker = self._worker_of.get(task)
         if worker is not None:
             self._count(self.given_up, task, worker)
+            if len(self.cancelled_lately) < MAX_CANCELLED:
+                self.cancelled_lately.add(task)
 
     def left(self, worker: WorkerState, keys: Collection[Key]) -> None:
         """Count the time of the tasks in the threads of a worker that has left.

@@ -193,7 +193,9 @@ class Workers:
                 if worker.status is Status.closed:
                     continue  # its worker was lost and will not report the time
                 self._took_apart[task.prefix.name] += now - since
-                self._apart[task.prefix.name] += now - since
+                prefix = task.prefix.name
+                if prefix in self._apart or len(self._apart) < MAX_PREFIXES:
+                    self._apart[prefix] += now - since
                 if task in worker.executing and len(self._seceded_till_now) < MAX_SECEDED:
                     self._seceded_till_now[task] = worker, since
 
@@ -244,6 +246,8 @@ class Workers:
         other_states: Counter[str] = Counter()
         processes: set[tuple[str, int]] = set()
         with_gpu: list[WorkerState] = []
+        cancelled = self.unfinished.cancelled_lately
+        cancelled_before, still_there = cancelled.copy(), set[TaskState]()
         slots = self._slots
         in_threads: dict[Key, float] = {}
         status_running = Status.running  # looking up a member of an enum is slow
@@ -281,6 +285,9 @@ class Workers:
                         in_threads[task.key] = took
                         if task in self._seceded:
                             took = max(took - (at - self._seceded[task][1]), 0.0)
+                    elif task in cancelled:
+                        still_there.add(task)  # its time is in ``given_up``
+                        continue
                     else:
                         if first:
                             self._took_before[task.prefix.name] += took
@@ -318,6 +325,7 @@ class Workers:
             if task in worker.executing
         }
         self._running, self._looked_at = in_threads, monotonic()
+        cancelled -= cancelled_before - still_there
         self._accrue(self._looked_at)
         states = dict(other_states)
         if running:
@@ -342,7 +350,7 @@ class Workers:
             lost=dict(self.unfinished.lost),
             given_up=dict(self.unfinished.given_up),
             elsewhere={
-                prefix: self._computed_before[prefix] + self._apart[prefix]
+                prefix: self._computed_before.get(prefix, 0.0) + self._apart.get(prefix, 0.0)
                 for prefix in self._computed_before.keys() | self._apart.keys()
             },
             gpu=gpu,
