@@ -19,6 +19,7 @@ _SECONDS = 0.5
 def use() -> None:
     """Have quick rounds in this process."""
     application._ENFORCE_SECONDS = application._NOTIFY_SECONDS = _SECONDS
+    application._LAST_USAGE_SECONDS = _SECONDS
     application.SEND_SECONDS = _SECONDS  # type: ignore[attr-defined]
     application.ROUND_SECONDS = application.NAMING_SECONDS = _SECONDS  # type: ignore[attr-defined]
     evaluator._CLUSTER_SECONDS = _SECONDS

@@ -39,6 +39,7 @@ from daskscope_service.ingest import otlp_api as otlp
 from daskscope_service.ingest.decoding_turns import DecodingTurns
 from daskscope_service.ingest.fast_path import HeartbeatFastPath
 from daskscope_service.ingest.heartbeat import BeatStore
+from daskscope_service.ingest.last_usage import LastUsage
 from daskscope_service.ingest.otlp import LogStore, SpanStore
 from daskscope_service.ingest.points import MetricStore
 from daskscope_service.ingest.quotas import SECONDS as QUOTA_SECONDS
@@ -103,6 +104,8 @@ _ENFORCE_SECONDS = 5.0
 _NOTIFY_SECONDS = 5.0
 _PRUNE_SECONDS = 3600.0
 _SUM_SECONDS = 60.0
+#: Seconds between two looks at which clusters fell silent before their last usage was stored.
+_LAST_USAGE_SECONDS = 20.0
 #: Seconds between two looks at what a wrong clock has planned.
 _CLOCK_SECONDS = 3600.0
 
@@ -291,6 +294,8 @@ def _background(
     evaluator = Evaluator(engine, series, settings.silent_after, writer.is_busy, events.report)
     namer = Namer(engine, settings.silent_after)
     enforce = functools.partial(enforce_policies, engine, settings.silent_after)
+    keeps_costs = bool(settings.opencost_url)
+    last_usage = LastUsage(engine, settings.silent_after, keeps_costs=keeps_costs)
     ended = threading.Event()
     forget = functools.partial(delete_old_notices, engine, ended)
     return (
@@ -301,6 +306,7 @@ def _background(
         PeriodicTask("notifications", notifier.round, _NOTIFY_SECONDS),
         notifier,
         PeriodicTask("forgetting", forget, _PRUNE_SECONDS, ended=ended),
+        PeriodicTask("last usage", last_usage.round, _LAST_USAGE_SECONDS),
         PeriodicTask("summing", functools.partial(sum_up, engine), _SUM_SECONDS),
         *_of_opencost(settings, engine),
         PeriodicTask("findings", evaluator.round, ROUND_SECONDS),

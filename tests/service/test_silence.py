@@ -83,3 +83,23 @@ def test_a_silent_cluster_is_lost_with_what_ran_on_it_until_it_speaks_again(
             return statuses(quick) == ["running"] and computation() == "running"
 
         wait_until(runs_again)
+
+
+def test_what_a_cluster_used_until_it_fell_silent_is_in_its_usage(
+    tmp_path: Path, new_database: NewDatabase
+) -> None:
+    settings: dict[str, Any] = {"silent_after": 1, "quick": True}
+    with ServiceProcess(tmp_path, database_url=new_database(), **settings) as service:
+        token = service.token()
+        cluster = make_cluster(interval=0.1)
+        for seq, busy in enumerate((100.0, 101.0)):
+            status = make_status(worker_seconds={"busy": busy, "idle": 0.0})
+            assert post(service.url, token, make_beat(cluster, seq, status=status)).ok
+
+        def used() -> float:
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = requests.get(f"{service.url}/api/v1/usage", headers=headers, timeout=30)
+            seconds: float = answer.json()["items"][0]["thread_seconds"]
+            return seconds
+
+        wait_until(lambda: used() == 101.0)

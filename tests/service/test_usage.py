@@ -25,6 +25,7 @@ from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.scope import Scope
 from daskscope_service.ingest.cluster_rows import UsageDue, UsageUpsert
+from daskscope_service.ingest.last_usage import LastUsage
 from daskscope_service.retention.deletion import delete_rows
 from daskscope_service.retention.throttle import Throttle
 from daskscope_service.web.representation import as_item
@@ -128,6 +129,33 @@ def test_between_two_beats_that_hardly_differ_nothing_is_counted_and_the_last_on
     end = MONDAY + 5 + 61
     place.beat("Scheduler-1", 9, end, hours[3], stopped_at=end)
     assert place.usage(1)[0]["cost"] == hours[3]
+
+
+def test_of_a_cluster_that_falls_silent_its_last_beat_counts(place: Place) -> None:
+    """Also in stored sums, on another day than its last row, and with another cluster."""
+    prices = Prices("EUR", {"thread": 1.0})
+    place.beat("Scheduler-1", 1, MONDAY + 5, 10.0)
+    place.beat("Scheduler-1", 2, MONDAY + 35, 10 + 30 / 3600, prices=prices, gib_seconds=7.0)
+    place.beat("Scheduler-2", 1, MONDAY - 40, 10.0)
+    place.beat("Scheduler-2", 2, MONDAY - 10, 10 + 30 / 3600)
+    place.beat("Scheduler-3", 1, MONDAY + 5, 1.0, user="other")
+    sum_up(place.service.engine)
+    assert sorted(one["cost"] for one in place.usage(2)) == [1, 10, 10]
+
+    LastUsage(place.service.engine, 0.0).round()
+    other, last, this = sorted(
+        place.usage(2), key=lambda one: (-len(one["user"]), one["week_started_at"])
+    )
+    assert other["cost"] == 1.0
+    assert [this["cost"], last["cost"]] == [10 + 30 / 3600] * 2
+    assert this["thread_seconds"] == 7200 * 10 + 60
+    assert this["idle_seconds"] == (7200 * 10 + 60) / 4
+    assert this["up_seconds"] == 36_030
+    assert this["gib_seconds"] == 7.0
+    assert this["prices"] == {"currency": "EUR", "per_hour": {"thread": 1.0}}
+    # A cluster that reports again goes on from there.
+    place.beat("Scheduler-1", 3, MONDAY + 335, 10 + 330 / 3600, prices=prices)
+    assert sorted(one["cost"] for one in place.usage(1)) == [1.0, 10 + 330 / 3600]
 
 
 def test_users_and_prices_are_told_apart_and_no_price_is_not_free(place: Place) -> None:

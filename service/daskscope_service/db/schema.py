@@ -285,7 +285,8 @@ cluster = Table(
 
 # A cluster's totals when it last reported on a day: the differences between days are each day's
 # usage. The rows are small and in the order of time, so that months of them can be added up at
-# once. While a cluster runs, its row is up to a minute behind: ingest/cluster_rows.py.
+# once. While a cluster runs, its row is up to a minute behind: ingest/cluster_rows.py. Once it is
+# silent, the row is brought up to the last heartbeat: ingest/last_usage.py.
 usage = Table(
     "usage",
     metadata,

@@ -87,10 +87,21 @@ def _may_end(c: Cluster, s: Status) -> bool:
     return in_client and not at_work
 
 
-def _prices(prices: Prices) -> str:
+def prices_of_usage(prices: Prices | None) -> str | None:
+    """Return the text in a row of ``usage`` for the prices of a cluster."""
+    if prices is None:
+        return None
     # Pages read all rows of weeks at once, grouped by this text, so it should be short.
     per_hour = {what: price for what, price in prices.per_hour.items() if what in PRICED}
     return to_json({"currency": prices.currency, "per_hour": per_hour})
+
+
+def day_of_usage(at: float, heard_at: float) -> int:
+    """Return the day of ``usage`` for a report of the time ``at``, by the cluster's clock.
+
+    It is the day on which the report came, at ``heard_at``, if the cluster's clock is ahead.
+    """
+    return int(max(heard_at - _OLDEST, min(at, heard_at)) // _DAY)
 
 
 class UsageUpsert(Upsert):
@@ -122,7 +133,8 @@ class UsageDue:
     """Makes a cluster's row of ``usage`` when it is due. May be used from any thread.
 
     It is due with the first heartbeat of a day that this process gets from the cluster, with the
-    last one, and in between whenever usage and costs have changed noticeably.
+    one that reports its end, and in between whenever usage and costs have changed noticeably. Of a
+    cluster that falls silent, :mod:`.last_usage` makes the last row.
     """
 
     def __init__(self, prices: PriceList | None = None) -> None:
@@ -137,7 +149,7 @@ class UsageDue:
         """
         c, s = beat.cluster, beat.status
         at = s.at if s.stopped_at is None else s.stopped_at
-        day = int(max(now - _OLDEST, min(at, now)) // _DAY)
+        day = day_of_usage(at, now)
         age = max(0.0, at - c.started_at)
         last_day, last_age = self._written.get((workspace, c.id), (-1, 0.0))
         # Equal for a cluster whose age never grew: its clock stands still or was never set.
@@ -156,7 +168,7 @@ class UsageDue:
             "idle_seconds": s.worker_seconds.get("idle", 0.0),
             "cost": s.cost,
             "idle_cost": s.idle_cost,
-            "prices": None if c.prices is None else _prices(c.prices),
+            "prices": prices_of_usage(c.prices),
             "gib_seconds": s.gib_seconds,
             "gpu_seconds": s.gpu_seconds,
         }
