@@ -583,12 +583,12 @@ class Activity:
     ``seconds`` are thread-seconds since the plugin started, by activity: ``thread-cpu``,
     ``thread-noncpu``, ``disk-read``, ``disk-write``, ``transfer``, ``serialize``, ``deserialize``,
     ``compress``, ``decompress``, ``executor``, ``running`` (of tasks that have not ended),
-    ``other``, ``failed``, ``cancelled``, ``lost`` (of tasks whose worker left before they ended)
-    and, once the cluster has stopped, ``unsplit`` (of runs that ended after their worker's last
-    heartbeat). The prefix ``""`` holds what belongs to none: ``idle`` (no task was assigned to the
-    thread), ``paused``, ``transfer`` (its task waited for data) and ``unattributed`` (it waited for
-    anything else, or its worker left and had not reported it). All rows together add up to threads
-    times time.
+    ``other``, ``failed``, ``cancelled`` (and of runs that Dask rescheduled, as its workers report
+    both together), ``lost`` (of tasks whose worker left before they ended) and, once the cluster
+    has stopped, ``unsplit`` (of runs that ended after their worker's last heartbeat). The prefix
+    ``""`` holds what belongs to none: ``idle`` (no task was assigned to the thread), ``paused``,
+    ``transfer`` (its task waited for data) and ``unattributed`` (it waited for anything else, or
+    its worker left and had not reported it). All rows together add up to threads times time.
     """
 
     prefix: Annotated[Name, PartOfKey()]

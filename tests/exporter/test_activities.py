@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Event, LocalCluster, Worker, secede
+from distributed import Client, Event, LocalCluster, Reschedule, Worker, secede
 from distributed.metrics import context_meter
 from distributed.scheduler import Scheduler
 
@@ -356,6 +356,32 @@ def test_what_executors_take_and_cancelled_tasks_have_their_time_as_dask_tells_i
     assert {activity for activity, seconds in rows["outlive_its_future"].items() if seconds} == {
         "cancelled"
     }
+
+
+def test_what_dask_reschedules_counts_as_cancelled_time_and_as_no_cancelled_task(
+    cluster: LocalCluster, client: Client, register: Register, recorder: Recorder
+) -> None:
+    register()
+    assert client.submit(run_twice, "has been rescheduled").result() == 2
+    _, rows = wait_for_rows(
+        recorder, lambda rows: rows.get("run_twice", {}).get("cancelled", 0) > 0, "the first run"
+    )
+    assert rows["run_twice"]["cancelled"] == told_by_dask(cluster, "run_twice", "cancelled")
+
+    def ended() -> protocol.Computation | None:
+        reported = [one for beat in recorder.beats for one in beat.computations]
+        return next((one for one in reported if one.status != "running"), None)
+
+    computation = recorder.wait_for(ended, "the end")
+    assert (computation.status, computation.cancelled) == ("finished", 0)
+
+
+def run_twice(name: str) -> int:
+    if Event(name).is_set():
+        return 2
+    time.sleep(0.1)
+    Event(name).set()
+    raise Reschedule
 
 
 def has_cancelled(dask_worker: Any) -> bool:

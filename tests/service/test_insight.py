@@ -517,6 +517,11 @@ def test_what_was_not_measured_is_not_zero() -> None:
     assert time_parts({}) == []
 
 
+def test_the_time_that_dask_calls_cancelled_is_also_of_runs_that_it_rescheduled() -> None:
+    [part] = time_parts({"cancelled": 6.9})
+    assert part.label == "in runs that were cancelled or that Dask rescheduled"
+
+
 def test_the_time_of_all_prefixes_adds_up() -> None:
     rows = [
         {"prefix": "sum", "seconds": {"thread-cpu": 2.0, "transfer": 1.0}},

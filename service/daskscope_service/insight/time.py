@@ -17,7 +17,8 @@ ACTIVITIES: Mapping[str, str] = {
     "unsplit": "computing, not split further",
     "running": "in tasks that still run",
     "failed": "in tasks that failed",
-    "cancelled": "in tasks that were cancelled",
+    # Dask's workers report both together. Each shuffle reschedules some of its tasks.
+    "cancelled": "in runs that were cancelled or that Dask rescheduled",
     "lost": "in tasks whose worker left",
     "transfer": "communicating",
     "disk-read": "reading from disk",
