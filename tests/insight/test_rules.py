@@ -92,7 +92,7 @@ ONE_BAD_INPUT = evidence(
 DEPENDENTS = evidence(
     run={"status": "erred", "tasks": 201, "completed": 199, "done": 199, "erred": 0, "blamed": 2,
          "blames": {"c0": "divide"}},
-    cause=failure(type="ZeroDivisionError", computation="c0", function="divide"),
+    causes=(failure(type="ZeroDivisionError", computation="c0", function="divide"),),
 )  # fmt: skip
 LARGE_GRAPH = evidence(
     run={"graph_bytes": 96_000_000, "tasks": 4, "completed": 4, "done": 4, "duration": 2.0,
@@ -318,6 +318,17 @@ def test_exceptions_of_other_types_are_not_counted_as_the_named_one() -> None:
     )  # fmt: skip
     assert sentence(erred) == (
         "3 of 200 tasks of work raised ValueError or another exception; 197 tasks are done."
+    )
+    of_needed = [
+        failure(type=type, computation="c0", function="divide") for type in ("A", "B", "A")
+    ]
+    blamed = replace(DEPENDENTS, causes=tuple(of_needed))
+    assert sentence(blamed) == (
+        "2 of 201 tasks need divide, which failed with A or another exception; 199 are done."
+    )
+    tried_again = replace(of_needed[1], retried=of_needed[1].count)
+    assert sentence(replace(blamed, causes=(of_needed[0], tried_again))) == (
+        "2 of 201 tasks need divide, which failed with A; 199 are done."
     )
 
 

@@ -368,12 +368,15 @@ def test_what_needs_a_failed_task_names_it_and_links_to_it(elsewhere: Reader, st
                 last_at=NOW - 56,
             ),
             make_failure(computation="first", fingerprint="1:f2"),
+            make_failure(
+                computation="first", fingerprint="1:f4", type="ValueError", last_at=NOW - 58
+            ),
             make_failure(computation="last", fingerprint="1:f3", type="KeyError", last_at=NOW - 51),
         ),
     )
     assert post(elsewhere.url, elsewhere.token, beat).ok
     page = f"/clusters/{id}/computations/waits"
-    needs = "2 of 201 tasks need divide, which failed with ZeroDivisionError"
+    needs = "2 of 201 tasks need divide, which failed with ZeroDivisionError or another exception"
     assert elsewhere.verdict(page) == (
         f"Running for 10.0 s, 199 of 201 tasks done: {needs}."
         if status == "running"

@@ -84,7 +84,7 @@ def of_computation(scope: Scope, store: SeriesStore, cluster_id: str, id: str) -
         meanwhile=replace(then, collisions=_collisions(scope, run, cluster_id)),
         run=run,
         losses=_losses(scope, cluster_id, since, until + _NOTED_LATE),
-        cause=_cause(scope, run, cluster_id),
+        causes=_causes(scope, run, cluster_id),
         interval=interval,
         slower=_slower(scope, rows[0]),
         sizing=_sizing(scope, rows[0], run, thresholds),
@@ -316,11 +316,11 @@ def _collisions(scope: Scope, run: Run, cluster_id: str) -> int | None:
     return sum(_COLLISION in (row["body"] or "") for row in rows)
 
 
-def _cause(scope: Scope, run: Run, cluster_id: str) -> FailureGroup | None:
-    """Return the failure in another computation because of which tasks of ``run`` never ran."""
+def _causes(scope: Scope, run: Run, cluster_id: str) -> tuple[FailureGroup, ...]:
+    """Return the failures in other computations because of which tasks of ``run`` never ran."""
     blamed = [id for id in run.blames if id != run.id]
     if not blamed:
-        return None
+        return ()
     table = schema.failure
     query = (
         scope.select(table, *_columns(table, FailureGroup))
@@ -328,11 +328,10 @@ def _cause(scope: Scope, run: Run, cluster_id: str) -> FailureGroup | None:
         .order_by(table.c.last_at.desc(), table.c.fingerprint)
     )
     rows, _ = scope.first_items(query, MOST_FAILURES)
-    failures = map(_failed, rows)
-    # Prefer the failure of the task that was needed: the computation may have others.
-    return min(
-        failures, key=lambda one: run.blames.get(one.computation) != one.function, default=None
-    )
+    failures = tuple(map(_failed, rows))
+    # Prefer failures of the tasks that were needed: the computation may have others.
+    needed = tuple(one for one in failures if run.blames.get(one.computation) == one.function)
+    return needed or failures
 
 
 def _losses(scope: Scope, cluster_id: str, since: float | None, until: float | None) -> list[Loss]:

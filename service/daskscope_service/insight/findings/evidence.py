@@ -352,7 +352,7 @@ class Evidence:
     """All that is known about one subject: a cluster or, with ``run``, a computation on it.
 
     ``losses`` are the workers that left. ``interval`` is the time between two beats. For a
-    computation, ``cause`` is the failure in another computation because of which its tasks never
+    computation, ``causes`` are the failures in other computations because of which its tasks never
     ran, and ``slower`` is None unless its job became slower. ``sizing`` is by the runs of its job
     up to this one, None unless this one passed. For a cluster, ``loops`` are
     consecutive computations, and ``coming`` is about workers that came and went; both are None if
@@ -365,7 +365,7 @@ class Evidence:
     meanwhile: Meanwhile
     run: Run | None = None
     losses: Sequence[Loss] = ()
-    cause: FailureGroup | None = None
+    causes: tuple[FailureGroup, ...] = ()
     interval: float = 10.0
     loops: Sequence[Loop] | None = None
     coming: WorkerChurn | None = None

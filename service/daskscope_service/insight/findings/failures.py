@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from daskscope.names import LOSS_OUT_OF_MEMORY
-from daskscope_service.insight.findings.evidence import Evidence, Loss, Run
+from daskscope_service.insight.findings.evidence import Evidence, FailureGroup, Loss, Run
 from daskscope_service.insight.findings.finding import (
     Action,
     Finding,
@@ -128,8 +129,7 @@ def failed(evidence: Evidence) -> Outcome:
     if run is None or run.status != "erred" or not run.failures:
         return None
     worst = max(run.failures, key=lambda one: (one.count - one.retried, one.count))
-    others = {one.type for one in run.failures if one.count > one.retried} - {worst.type}
-    raised = f"{worst.type} or another exception" if others else worst.type
+    raised = _types(worst, run.failures)
     link = f"failure-{worst.fingerprint}"
     group = max(run.groups, key=lambda one: one.erred, default=None)
     if not run.tasks:
@@ -190,9 +190,10 @@ def upstream_failed(evidence: Evidence) -> Outcome:
     missing = run.blamed or max(run.tasks - run.done, 0)
     of = f"{number(missing)} of {plural(run.tasks, 'task')}"
     needed = ", ".join(sorted(set(run.blames.values())))
-    cause = evidence.cause
-    if cause is not None and run.blames.get(cause.computation) == needed:
-        why = f"{'needs' if missing == 1 else 'need'} {needed}, which failed with {cause.type}"
+    causes = [one for one in evidence.causes if run.blames.get(one.computation) == needed]
+    if causes:
+        raised = _types(causes[0], causes)
+        why = f"{'needs' if missing == 1 else 'need'} {needed}, which failed with {raised}"
     elif needed:
         why = f"{'needs' if missing == 1 else 'need'} one that failed: {needed}"
     else:
@@ -208,6 +209,12 @@ def upstream_failed(evidence: Evidence) -> Outcome:
         actions=(Action("Look at the computation whose task failed, and compute it again."),),
         confidence="high" if needed else "medium",
     )
+
+
+def _types(named: FailureGroup, failures: Iterable[FailureGroup]) -> str:
+    """Return the type of ``named``, and whether others of ``failures`` have another."""
+    others = {one.type for one in failures if one.count > one.retried} - {named.type}
+    return f"{named.type} or another exception" if others else named.type
 
 
 def _are(count: int) -> str:
