@@ -201,6 +201,31 @@ def test_of_a_short_life_the_growth_between_its_two_measurements_is_drawn() -> N
     assert busy.values == [pytest.approx(4.0)]
 
 
+def test_the_legend_says_how_fast_a_counter_grew_in_the_last_interval_alone() -> None:
+    class Store:
+        """Has a total every 10 s, and one at the stop, of two threads that ran until 14 s ago."""
+
+        def query(
+            self, workspace: str, cluster: str, metrics: set[str], since: float, until: float,
+            step: float,
+        ) -> dict[str, list[SeriesLine]]:  # fmt: skip
+            last: dict[int, float] = {}
+            for at in (*range(0, 600, 10), 603, 603.5):
+                if since <= at < until:
+                    last[round(1000 * (at - at % step))] = 2.0 * min(at, 589.5)
+            busy = {names.WORKER_STATE: "busy"}
+            line = SeriesLine(busy, "value", "counter", "s", [*last], [*last.values()])
+            return {name: [line] if name == names.WORKER_TIME.name else [] for name in metrics}
+
+    period = Period(0.0, 604.0, 0.0, 604.0, live=False, span="life")
+    plots = read_plots(Store(), "w", "c", period, 90, 10.0)  # type: ignore[arg-type]
+    [threads] = [plot for plot in plots if plot.chart.id == "threads"]
+    assert [line.values[30] for line in threads.lines] == [2.0]
+    [key] = picture(threads, period).keys
+    assert key.value == "0"
+    assert "busy 0 at last, 2 at most" in picture(threads, period).sentence
+
+
 def test_lines_that_stand_on_each_other_are_drawn_behind_those_below() -> None:
     chart = Chart("x", "X", "count", (ChartSource(names.WORKER_COUNT),))
     lines = [

@@ -87,7 +87,7 @@ def picture(plot: Plot, period: Period) -> Picture:
     curves.reverse()
     curves.sort(key=lambda curve: not curve.line.stacked)
     unit = plot.chart.unit
-    keys = [LegendEntry(line, words(unit, _last(line.values))) for line in plot.lines]
+    keys = [LegendEntry(line, words(unit, _last(line))) for line in plot.lines]
     return Picture(
         plot, curves, keys, words(unit, top), words(unit, top / 2), _sentence(plot, keys)
     )
@@ -142,8 +142,10 @@ def _sentence(plot: Plot, keys: list[LegendEntry]) -> str:
     return f"{plot.chart.title}: {'; '.join(parts)}"
 
 
-def _last(values: Sequence[float | None]) -> float | None:
-    return next((value for value in reversed(values) if value is not None), None)
+def _last(line: Drawn) -> float | None:
+    if line.last is not None:
+        return line.last
+    return next((value for value in reversed(line.values) if value is not None), None)
 
 
 def _heights(lines: Iterable[Drawn]) -> list[list[float | None]]:

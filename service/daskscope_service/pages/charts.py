@@ -132,12 +132,17 @@ CHARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One line of a chart. ``colour`` is CSS; a value is None if nothing was measured."""
+    """One line of a chart. ``colour`` is CSS; a value is None if nothing was measured.
+
+    ``last`` is a counter's growth per second over the last interval alone, None if it is not known:
+    the last of ``values`` may cover a longer time.
+    """
 
     label: str
     colour: str
     stacked: bool
     values: list[float | None]
+    last: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,10 @@ class Plot:
     lines: list[Drawn]
     sampled: bool
 
+
+#: So many intervals before the end, the totals are read by which counters grew in the last one; and
+#: the parts of an interval by which their times are known.
+_LAST, _PARTS = 4, 20
 
 #: Intervals of a period from which on its measurements are taken to come at those intervals.
 FEW_INTERVALS = 5
@@ -184,11 +193,22 @@ def read_plots(
         period.since - 4 * step,
         step,
     )
+    counters = {name for name, some in by_metric.items() if any(map(_is_counter, some))}
+    totals = lines(counters, period.until - _LAST * interval, interval / _PARTS)
+    last = {
+        (name, *sorted(line.attributes.items())): _last_rate(line, interval)
+        for name, some in totals.items()
+        for line in some
+    }
     return [
         _plot(
             chart,
             [
-                (source, _growth(line, step, interval))
+                (
+                    source,
+                    _growth(line, step, interval),
+                    last.get((source.metric.name, *sorted(line.attributes.items()))),
+                )
                 for source in chart.sources
                 for line in by_metric[source.metric.name]
             ],
@@ -207,6 +227,29 @@ def words(unit: str, value: float | None) -> str:
     if unit == "count":
         return f"{value:,.1f}".removesuffix(".0")
     return size(value) + unit.removeprefix("bytes")
+
+
+def _is_counter(line: SeriesLine) -> bool:
+    return line.kind == "counter"
+
+
+def _last_rate(line: SeriesLine, interval: float) -> float | None:
+    """Return how fast a counter grew in the last interval; None without totals of two times.
+
+    The last two totals may be a moment apart, as when a cluster stops: too short for a rate.
+    """
+    for first in range(len(line.times) - 2, -1, -1):
+        if line.times[-1] - line.times[first] >= 500 * interval:
+            ends = [first, len(line.times) - 1]
+            [value] = rate(
+                replace(
+                    line,
+                    times=[line.times[end] for end in ends],
+                    values=[line.values[end] for end in ends],
+                )
+            ).values
+            return value
+    return None
 
 
 def _growth(line: SeriesLine, step: float, interval: float) -> SeriesLine:
@@ -238,13 +281,19 @@ def _growth(line: SeriesLine, step: float, interval: float) -> SeriesLine:
     return replace(grown, values=values)
 
 
-def _plot(chart: Chart, drawn: Iterable[tuple[ChartSource, SeriesLine]], since: float) -> Plot:
+def _plot(
+    chart: Chart, drawn: Iterable[tuple[ChartSource, SeriesLine, float | None]], since: float
+) -> Plot:
     by_label: dict[tuple[str, bool, str], dict[int, float]] = {}
+    last: dict[tuple[str, bool, str], float] = {}
     sampled = False
-    for source, line in drawn:
+    for source, line, last_rate in drawn:
         name = line.attributes.get(source.split, "") if source.split else source.label
         stacked = source.stacked and name not in source.beside
-        points = by_label.setdefault((source.words.get(name, name), stacked, name), {})
+        key = (source.words.get(name, name), stacked, name)
+        points = by_label.setdefault(key, {})
+        if last_rate is not None:
+            last[key] = last.get(key, 0.0) + last_rate
         sampled = sampled or line.sampled
         for at, value in zip(line.times, line.values, strict=True):
             if at >= since * 1000:
@@ -259,6 +308,7 @@ def _plot(chart: Chart, drawn: Iterable[tuple[ChartSource, SeriesLine]], since: 
             f"var(--series-{name}, var(--series-{number % _COLOURS + 1}))",
             stacked,
             [points.get(at) for at in times],
+            last.get((label, stacked, name)),
         )
         for number, ((label, stacked, name), points) in enumerate(shown.items())
     ]

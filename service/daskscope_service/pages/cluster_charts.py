@@ -138,6 +138,7 @@ def _as_data(plot: charts.Plot, period: Period) -> dict[str, Any]:
                 "colour": line.colour,
                 "stacked": line.stacked,
                 "values": [_short(value) for value in line.values],
+                "last": _short(line.last),
             }
             for line in plot.lines
         ],

@@ -275,7 +275,7 @@
     for (const { chart, plot, values } of plots.values()) {
       const at = cursor === null ? null : plot.valToIdx(cursor);
       chart.lines.forEach((line, i) => {
-        values[i].textContent = words(chart.unit, at === null ? line.values.findLast((value) => value !== null) : line.values[at]);
+        values[i].textContent = words(chart.unit, at === null ? (line.last ?? line.values.findLast((value) => value !== null)) : line.values[at]);
       });
     }
     find("charts-at").textContent = cursor === null ? HINT : [clock(cursor), ...near(cursor)].join(" · ");
