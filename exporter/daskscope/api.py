@@ -140,6 +140,7 @@ def list_events(
 def task_stream(cluster_id: str, since: Since = None, *, limit: int | None = None) -> TaskRuns:
     """Return the runs of a cluster's tasks since ``since``, in columns, earliest interval first.
 
+    ``cluster_id`` is the cluster's id, or its name, if only one has it.
     ``pandas.DataFrame(daskscope.task_stream(id))`` has a row for each run: ``worker``, ``prefix``,
     ``outcome``, ``started_at``, ``stopped_at``, ``count``, ``seconds``, ``longest``, ``transfer``
     and ``disk``. Where a cluster had too many runs, a row is ``count`` runs, merged:

@@ -154,8 +154,8 @@ def test_a_muted_finding_is_folded_and_sent_to_nobody(place: Place) -> None:
 
 
 def test_a_mute_ends_by_itself_and_a_cluster_s_is_of_all_that_ran_on_it(place: Place) -> None:
-    made = place.mute(computation=None)
-    assert made["computation"] is None
+    made = place.mute(computation=None, cluster=make_cluster(place.cluster).name)
+    assert (made["cluster"], made["computation"]) == (place.cluster, None)
     assert "1 muted finding" in place.page(place.path)
     with writing(place.service.engine) as connection:
         mine = mute.c.workspace == place.workspace

@@ -17,6 +17,7 @@ from daskscope.codec import code_hash
 from daskscope.protocol import Code, CodeFrame
 from tests.seed import Seeded, seed
 from tests.service.beats import (
+    full_beat,
     make_beat,
     make_cluster,
     make_computation,
@@ -254,6 +255,42 @@ def test_a_clusters_id_goes_before_anothers_name(
     assert [c["id"] for c in get("clusters", cluster=plain.id)["items"]] == [plain.id]
     # Another workspace's cluster is none here.
     assert [c["id"] for c in get("clusters", cluster=seeded.stopped)["items"]] == [other.id]
+
+
+@pytest.fixture(scope="module")
+def named(shared_service: ServiceProcess) -> str:
+    """Return a token of a workspace with a cluster named ``one``, and two named ``two``."""
+    token = shared_service.token(scopes=["read", "ingest"], workspace="named")
+    for id, name in (("Scheduler-1", "one"), ("Scheduler-2", "two"), ("Scheduler-3", "two")):
+        beat = full_beat(make_cluster(id=id, name=name))
+        assert post(shared_service.url, token, beat).ok
+    return token
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        *("", "/computations", "/stream", "/stream/trace", "/profiles/p1", "/report"),
+        *("/computations/c1", "/computations/c1/trace", "/computations/c1/report"),
+    ],
+)
+def test_a_cluster_is_called_by_its_name_wherever_by_its_id(
+    shared_service: ServiceProcess, named: str, below: str
+) -> None:
+    def ask(cluster: str) -> requests.Response:
+        address = f"{shared_service.url}/api/v1/clusters/{cluster}{below}"
+        return requests.get(address, headers={"Authorization": f"Bearer {named}"}, timeout=30)
+
+    by_id, by_name = ask("Scheduler-1"), ask("one")
+    assert by_id.ok, by_id.text
+    assert by_name.status_code == 200, by_name.text
+    if by_id.headers["Content-Type"] == "application/json" and below:  # without ages
+        assert by_name.json() == by_id.json()
+    of_several = ask("two")
+    assert of_several.status_code == 409
+    assert "Scheduler-2" in of_several.json()["detail"]
+    assert "Scheduler-3" in of_several.json()["detail"]
+    assert ask("three").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ measured or not sent. Later versions may add fields. Lists are paged, newest fir
 request with `cursor` set to the `next` of the previous response, until `next` is null. Items that
 arrive in between neither repeat nor hide others; only an exception that occurs again in between
 moves to the beginning. Reads have an ETag: with If-None-Match the service answers 304 while nothing
-has changed. Every error is a problem document (RFC 9457) whose `detail` says what would be right.
+has changed. An address takes a cluster's name in place of its id, if only one cluster has that
+name (409 otherwise). Every error is a problem document (RFC 9457) whose `detail` says what would be
+right.
 """
 
 

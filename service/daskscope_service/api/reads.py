@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from flask import Blueprint, current_app, g, request
 
@@ -21,6 +21,7 @@ from daskscope_service.insight.views import (
     ExceptionGroup,
 )
 from daskscope_service.queries.activities import list_activities, list_profiles, one_profile
+from daskscope_service.queries.cluster_filter import cluster_id_called
 from daskscope_service.queries.clusters import list_clusters, one_cluster
 from daskscope_service.queries.computations import list_computations, one_computation
 from daskscope_service.queries.events import list_events, list_shutdowns, list_worker_losses
@@ -118,10 +119,15 @@ def clusters() -> Item:
 
 @blueprint.get("/clusters/<cluster_id>")
 @require("read")
-@answers(types.ClusterDetail)
+@answers(types.ClusterDetail, problems=(409,))
 def cluster(cluster_id: str) -> Item:
-    """Answer with one cluster: workers that left it, its threads' time, and what stands out."""
+    """Answer with one cluster: workers that left it, its threads' time, and what stands out.
+
+    In this and all addresses below `/clusters/`, a cluster's name will do instead of its id, if
+    only one cluster has it.
+    """
     with reading() as scope:
+        cluster_id = cluster_id_called(scope, cluster_id)
         view = one_cluster(scope, cluster_id)
         return {
             **as_item(view),
@@ -135,12 +141,12 @@ def cluster(cluster_id: str) -> Item:
 
 @blueprint.get("/clusters/<cluster_id>/computations")
 @require("read")
-@answers(types.Page[types.Computation], *OF_CLUSTER, *OF_COMPUTATIONS)
+@answers(types.Page[types.Computation], *OF_CLUSTER, *OF_COMPUTATIONS, problems=(409,))
 def cluster_computations(cluster_id: str) -> Item:
     """Answer with a cluster's computations, by default by the time they started."""
     which, some = selection(cluster=cluster_id, beside=_FILTERS), asked_computations()
     with reading() as scope:
-        one_cluster(scope, cluster_id)
+        which = replace(which, cluster=one_cluster(scope, cluster_id_called(scope, cluster_id)).id)
         return page_answer(list_computations(scope, which, some), _computation_url)
 
 
@@ -156,11 +162,11 @@ def computations() -> Item:
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>")
 @require("read")
-@answers(types.ComputationDetail)
+@answers(types.ComputationDetail, problems=(409,))
 def computation(cluster_id: str, computation_id: str) -> Item:
     """Answer with one computation: its task groups, failures, code, and what stands out."""
     with reading() as scope:
-        view = one_computation(scope, cluster_id, computation_id)
+        view = one_computation(scope, cluster_id_called(scope, cluster_id), computation_id)
         explained = explain_computation(scope, services().series, view)
         return {**as_item(view), **as_item(explained), "url": _computation_url(view)}
 
@@ -227,16 +233,16 @@ def profiles() -> Item:
 
 @blueprint.get("/clusters/<cluster_id>/profiles/<profile_id>")
 @require("read")
-@answers(types.ProfileDetail)
+@answers(types.ProfileDetail, problems=(409,))
 def profile(cluster_id: str, profile_id: str) -> Item:
     """Answer with one profile: a tree in columns, see ``daskscope.protocol.Profile``."""
     with reading() as scope:
-        return one_profile(scope, cluster_id, profile_id)
+        return one_profile(scope, cluster_id_called(scope, cluster_id), profile_id)
 
 
 @blueprint.get("/clusters/<cluster_id>/stream")
 @require("read")
-@answers(types.Page[types.TaskStream], *OF_CLUSTER)
+@answers(types.Page[types.TaskStream], *OF_CLUSTER, problems=(409,))
 def task_stream(cluster_id: str) -> Item:
     """Answer with the runs of a cluster's tasks, interval by interval, the newest first.
 
@@ -244,7 +250,7 @@ def task_stream(cluster_id: str) -> Item:
     """
     which = selection(cluster=cluster_id)
     with reading() as scope:
-        one_cluster(scope, cluster_id)
+        which = replace(which, cluster=one_cluster(scope, cluster_id_called(scope, cluster_id)).id)
         return page_answer(list_task_streams(scope, which))
 
 

@@ -11,7 +11,7 @@ from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, Selection, encode_cursor, reading
 from daskscope_service.insight.task_stream import names_as_entries
 from daskscope_service.insight.trace_events import trace_events
-from daskscope_service.queries.cluster_filter import cluster_called
+from daskscope_service.queries.cluster_filter import cluster_id_called
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.task_streams import list_task_streams
 from daskscope_service.web.downloads import attach
@@ -33,18 +33,17 @@ _MOST_READS = 50
 def trace(cluster_id: str) -> Response:
     """Answer with a cluster's task stream as a file of trace events, to open in Perfetto.
 
-    Instead of the cluster's id, its name will do, if only one has it. Each worker is a process. Its
-    threads are lanes in which runs do not overlap, because which of its threads a run was in is not
-    known. Merged runs have lanes of their own. If there are more than 100,000 runs, the file has
-    the newest: then `more` in its `otherData` is true, and the header `Link` has the address of a
-    file of earlier ones.
+    Each worker is a process. Its threads are lanes in which runs do not overlap, because which of
+    its threads a run was in is not known. Merged runs have lanes of their own. If there are more
+    than 100,000 runs, the file has the newest: then `more` in its `otherData` is true, and the
+    header `Link` has the address of a file of earlier ones.
     """
     refuse_unknown("since", "until", "cursor")
     since, until = period()
     _, after = part()
     streams: list[Item] = []
     with reading() as scope:
-        cluster = cluster_called(scope, cluster_id) or one_cluster(scope, cluster_id)
+        cluster = one_cluster(scope, cluster_id_called(scope, cluster_id))
         which = Selection(since=since, until=until, cluster=cluster.id, after=after)
         events = 0
         for _ in range(_MOST_READS):

@@ -10,6 +10,7 @@ from flask import Blueprint, g
 from daskscope import api_types as types
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import Item, reading
+from daskscope_service.queries.cluster_filter import cluster_id_called
 from daskscope_service.queries.computations import trace_id_of
 from daskscope_service.services import services
 from daskscope_service.telemetry.spans import Trace
@@ -22,7 +23,7 @@ blueprint = Blueprint("traces", __name__, url_prefix="/api/v1")
 
 @blueprint.get("/clusters/<cluster_id>/computations/<computation_id>/trace")
 @require("read")
-@answers(types.Trace, problems=(503,))
+@answers(types.Trace, problems=(409, 503))
 def trace(cluster_id: str, computation_id: str) -> Item:
     """Answer with a computation's spans: its own, its task groups', and those of sampled tasks.
 
@@ -30,7 +31,7 @@ def trace(cluster_id: str, computation_id: str) -> Item:
     goes elsewhere.
     """
     with reading() as scope:
-        trace_id = trace_id_of(scope, cluster_id, computation_id)
+        trace_id = trace_id_of(scope, cluster_id_called(scope, cluster_id), computation_id)
     reader = services().spans
     try:
         read = reader.of_computation(g.workspace, trace_id, computation_id) if trace_id else Trace()

@@ -14,6 +14,7 @@ from daskscope_service.db.scope import Item, Page, reading
 from daskscope_service.findings import mutes
 from daskscope_service.findings.mutes import Id, NewMute, TooManyMutes
 from daskscope_service.findings.rule_parameter import RULE_NAMES
+from daskscope_service.queries.cluster_filter import cluster_id_called
 from daskscope_service.queries.mutes import list_mutes
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
@@ -51,10 +52,15 @@ def get_mutes() -> Item:
 @require_role("member")
 @answers(types.MuteInForce, body=MuteRequest, statuses=(201,), problems=(404, 409))
 def post_mute(body: MuteRequest) -> Item:
-    """Mute findings: nobody is notified of them, and pages fold them."""
+    """Mute findings: nobody is notified of them, and pages fold them.
+
+    `cluster` is a cluster's id, or its name, if only one has it.
+    """
+    with reading() as scope:
+        cluster = cluster_id_called(scope, body.cluster) if body.cluster else ""
     requested = NewMute(
         body.rule,
-        body.cluster or "",
+        cluster,
         body.computation or "",
         body.reason,
         body.until_at.timestamp(),

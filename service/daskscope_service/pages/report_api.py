@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from daskscope_service.accounts.access import require
 from daskscope_service.db.scope import reading
 from daskscope_service.pages import report
-from daskscope_service.queries.cluster_filter import cluster_called
+from daskscope_service.queries.cluster_filter import cluster_id_called
 from daskscope_service.web.operation import Operation, describes
 from daskscope_service.web.parameters import Parameter
 
@@ -29,10 +29,7 @@ _SPAN = Parameter(
 @require("read")
 @describes(Operation({"text/html": None}, (_CODE, _SPAN), problems=(400, 409)))
 def cluster(cluster_id: str) -> Response:
-    """Answer with the report of a cluster: its page as one file, to send to someone.
-
-    Instead of its id, its name will do, if only one cluster has it.
-    """
+    """Answer with the report of a cluster: its page as one file, to send to someone."""
     return report.cluster_report(_id_of(cluster_id))
 
 
@@ -40,14 +37,10 @@ def cluster(cluster_id: str) -> Response:
 @require("read")
 @describes(Operation({"text/html": None}, (_CODE,), problems=(400, 409)))
 def computation(cluster_id: str, computation_id: str) -> Response:
-    """Answer with the report of a computation: its page as one file, to send to someone.
-
-    Instead of its cluster's id, the cluster's name will do, if only one cluster has it.
-    """
+    """Answer with the report of a computation: its page as one file, to send to someone."""
     return report.computation_report(_id_of(cluster_id), computation_id)
 
 
 def _id_of(asked: str) -> str:
     with reading() as scope:
-        named = cluster_called(scope, asked)
-    return asked if named is None else named.id
+        return cluster_id_called(scope, asked)

@@ -125,6 +125,20 @@ def cluster_called(scope: Scope, asked: str, *, to_close: bool = False) -> Clust
     return next(iter(cluster_views(scope, rows, ClusterView)), None)
 
 
+def cluster_id_called(scope: Scope, asked: str) -> str:
+    """Return the id of the cluster whose id or name is ``asked``; ``asked`` if there is none.
+
+    Raises
+    ------
+    Ambiguous
+        Several clusters have this name.
+    """
+    ids = scope.called(asked)
+    if len(ids) > 1:
+        cluster_called(scope, asked)  # raises: the message lists them
+    return ids[0]
+
+
 def _newest(scope: Scope, query: Select[Any]) -> list[Item]:
     return scope.items(query.order_by(cluster.c.started_at.desc()).limit(_MOST_LISTED + 1))
 
