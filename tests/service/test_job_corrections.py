@@ -8,15 +8,20 @@ import dask
 import pytest
 import requests
 from click.testing import CliRunner
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select
 
 import daskscope
 from daskscope.errors import AccessDenied, NotFound
 from daskscope_service.accounts import audit
+from daskscope_service.accounts.change import Change
 from daskscope_service.cli.main import cli
 from daskscope_service.db import schema
+from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.jobs import reassignment
+from daskscope_service.jobs.corrections import undo
 from daskscope_service.jobs.namer import Namer
+from daskscope_service.settings import Settings
+from tests.postgresql import PostgresServer
 from tests.service.beats import make_code
 from tests.service.job_history import EDITED, Place
 from tests.service.pages import words
@@ -291,3 +296,27 @@ def test_python_and_the_command_line_correct_jobs(place: Corrected) -> None:
         pytest.raises(AccessDenied),
     ):
         daskscope.split_job(old, "shape")
+
+
+def test_undo_finds_the_parts_of_a_split_whatever_the_locale_of_the_database(
+    postgresql: PostgresServer,
+) -> None:
+    # Most locales sort punctuation before digits, and letters beside capital ones.
+    name = postgresql.create(options="LOCALE_PROVIDER icu ICU_LOCALE 'en'")
+    settings = Settings(database_url=postgresql.url(name))
+    upgrade_database(settings)
+    engine = open_database(settings)
+    workspace, whole = "w", "0f3c9ab17c55d0e2"
+    ids = (whole, f"{whole}-0a1b2c3d4e5f", f"{whole}-f0-9c", f"{whole}1", "77ab01c5c55d4e2a")
+    with writing(engine) as connection:
+        for id in ids:
+            of_run = {"first_at": 1.0, "last_at": 1.0, "last_cluster": "s", "last_computation": "c"}
+            row = {"workspace": workspace, "id": id, "level": "name", "name": "n", "runs": 1}
+            connection.execute(insert(schema.job).values(row | of_run))
+        split = {"id": "c", "job": whole, "kind": "split", "value": "code"}
+        row = {"workspace": workspace, "changed_at": 1.0, "changed_by": "ada"}
+        connection.execute(insert(schema.job_correction).values(row | split))
+        undo(Change(connection, workspace, "ada"), "c")
+        marked = select(schema.job.c.id).where(schema.job.c.assign_before.is_not(None))
+        assert set(connection.execute(marked).scalars()) == set(ids[:3])
+    engine.dispose()

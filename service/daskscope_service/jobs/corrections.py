@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, insert, or_, select
+from sqlalchemy import delete, func, insert, select
 
 from daskscope_service.accounts.change import Change
 from daskscope_service.db.engine import take_turns
@@ -26,6 +26,7 @@ from daskscope_service.insight.jobs.corrections import (
     is_part,
     merge_in_words,
     name_in_words,
+    part_of,
     split_in_words,
     undo_in_words,
     whole_jobs,
@@ -136,8 +137,7 @@ def undo(change: Change, id: str) -> Item:
     ended = [row, *_with_it(rows, row)]
     connection, mine = change.connection, table.c.workspace == change.workspace
     if row["kind"] != "name":
-        ends = ends_of(row["job"], steps_of(scope), _jobs_below(scope, rows))
-        assign_runs_anew(connection, change.workspace, ends)
+        assign_runs_anew(connection, change.workspace, _with_runs_of(scope, row["job"]))
     ids = [one["id"] for one in ended]
     connection.execute(delete(table).where(mine, table.c.id.in_(ids)))
     for one in ended:
@@ -171,13 +171,20 @@ def _with_it(rows: list[Item], row: Item) -> list[Item]:
     ]
 
 
-def _jobs_below(scope: Scope, rows: list[Item]) -> set[str]:
-    """Return the ids of the jobs that corrections name, and of the parts of split ones."""
-    named = {one["job"] for one in rows} | {one["value"] for one in rows if one["kind"] == "merge"}
-    split = [one["job"] for one in rows if one["kind"] == "split"]
-    parts = [job.c.id.between(f"{one}-", f"{one}-~") for one in split]
-    query = scope.select(job, job.c.id).where(or_(job.c.id.in_(named), *parts))
-    return set(scope.connection.execute(query).scalars())
+def _with_runs_of(scope: Scope, id: str) -> set[str]:
+    """Return the ids of the jobs that may have runs that ``id`` would have without corrections."""
+    steps = steps_of(scope)
+    named = {id, *steps, *(step.value for step in steps.values() if step.kind == "merge")}
+    reached = ends_of(id, steps, named)
+    split = {one for one in reached if one in steps and steps[one].kind == "split"}
+    query = scope.select(job, job.c.id)
+    # One query for each, and no range of ids: a usual locale of PostgreSQL sorts "-" and "~" before
+    # digits, and SQLite limits how deep a condition is.
+    wheres = [job.c.id.startswith(part_of(one, ""), autoescape=True) for one in sorted(split)]
+    jobs: set[str] = set()
+    for where in (job.c.id.in_(reached), *wheres):
+        jobs |= set(scope.connection.execute(query.where(where)).scalars())
+    return jobs
 
 
 def _checked(scope: Scope, requested: Wish) -> tuple[JobView, JobView | None]:
