@@ -11,11 +11,14 @@ from typing import Any
 import dask
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import delete, update
 
 import daskscope
 from daskscope.errors import NotFound
 from daskscope.protocol import CodeFrame
 from daskscope_service.cli.main import cli
+from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
 from daskscope_service.insight.jobs.comparison import as_markdown
 from tests.service.beats import (
     ENVIRONMENT,
@@ -23,11 +26,13 @@ from tests.service.beats import (
     make_cluster,
     make_code,
     make_computation,
+    make_profile,
     make_status,
     make_task_group,
     post,
 )
 from tests.service.job_history import CODE, LINE, Place
+from tests.service.pages import words
 from tests.service_process import ServiceProcess
 
 EDITED = make_code("import dask\n\nresult = load('a').sum().compute()\nx = '```'\n", CODE.file)
@@ -47,6 +52,10 @@ class Pair(Place):
         threads = fields.pop("threads", 8)
         idle = threads * seconds - busy
         code, environment = fields.pop("code", CODE), fields.pop("environment", ENVIRONMENT)
+        profiles = tuple(
+            make_profile(f"p{n}-{id}", started_at=began + n / 10, stopped_at=began + n / 10 + 0.1)
+            for n in range(fields.pop("profiles", 0))
+        )
         values: dict[str, Any] = {
             "status": "finished",
             "started_at": began,
@@ -79,6 +88,7 @@ class Pair(Place):
             computations=(make_computation(id, **(values | fields)),),
             task_groups=(group,),
             code=(code,),
+            profiles=profiles,
         )
         assert post(self.service.url, self.token, beat).ok
         return id
@@ -123,6 +133,24 @@ def test_the_mean_is_of_all_runs_where_some_were_repeated(pair: Pair) -> None:
     found = pair.compare(pair.send("a", 10.0), pair.send("b", 12.0, retried=40))
     [group] = found["groups"]
     assert (group["runs"], group["mean"]) == ([40, 80], [2.0, 1.0])
+
+
+def test_a_flame_graph_is_of_all_profiles_or_there_is_none_and_why(pair: Pair) -> None:
+    drawn, note = "Flame graph of the difference", "more profiles than a page can merge"
+    for known, status in ((60, True), (61, False)):
+        a, b = pair.send(f"a{known}", 10.0, profiles=5), pair.send(f"b{known}", 9.0, profiles=known)
+        html = pair.session.get(f"{pair.service.url}/comparisons?a={a}&b={b}", timeout=30).text
+        assert (drawn in html, note in html) == (status, not status)
+        # 21.5 seconds of threads are in each profile.
+        assert ("→ about 21" in words(html)) is status
+    assert "The second run has more profiles" in words(html)
+    assert 'href="/profile?cluster=Scheduler-b61' in html
+    with writing(pair.service.engine) as connection:
+        of_it = schema.profile.c.cluster == f"Scheduler-{b}"
+        connection.execute(delete(schema.profile).where(of_it, schema.profile.c.id != f"p0-{b}"))
+        connection.execute(update(schema.profile).where(of_it).values(parent=[5]))
+    page = pair.page(f"/comparisons?a={a}&b={b}")
+    assert "1 profile of the second run cannot be shown" in page
 
 
 def test_few_runs_do_not_say_what_runs_of_their_job_vary_by(pair: Pair) -> None:

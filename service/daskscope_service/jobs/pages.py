@@ -19,7 +19,7 @@ from daskscope_service.jobs.repeats import LEAST_SECONDS
 from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
 from daskscope_service.queries.jobs import Sort, list_jobs, one_job, titles_of
-from daskscope_service.queries.profiles import newest_profiles
+from daskscope_service.queries.profiles import Profiles, newest_profiles
 from daskscope_service.queries.repeats import list_repeats
 from daskscope_service.web.downloads import csv_list, make_columns
 from daskscope_service.web.forms import tidied
@@ -29,8 +29,6 @@ blueprint = Blueprint("jobs_page", __name__)
 
 #: Whose time the flame graph of a comparison shows as width: of the second run, or the first.
 _SIDES: tuple[Side, ...] = ("after", "before")
-#: The most profiles of each run in that graph: as many as one query reads.
-_MOST_PROFILES = 9
 #: How many of the newest runs the table of a job shows.
 _MOST_SHOWN = 50
 
@@ -136,8 +134,10 @@ def comparison() -> ResponseReturnValue:
         compared = compare_runs(scope, a, b)
         profiles = [_profiles(scope, compared[run]) for run in ("a", "b")]
     graph = None
-    if all(profiles):
-        tops = [merge(read).top for read in profiles]
+    # A graph of some of the profiles would show changes that nobody made.
+    whole = not any(read.more or read.unreadable or read.misfits for read in profiles)
+    if whole and all(read.items for read in profiles):
+        tops = [merge(read.items).top for read in profiles]
         if any(top.seconds for top in tops):
             graph = difference_graph(paired(*tops), side)
     return render_template(
@@ -147,16 +147,17 @@ def comparison() -> ResponseReturnValue:
         fall=waterfall_bars(compared),
         graph=graph,
         width=side,
-        shared=bool(graph) and {*map(_key, profiles[0])} & {*map(_key, profiles[1])},
+        profiles=profiles,
+        shared=bool(graph) and {*map(_key, profiles[0].items)} & {*map(_key, profiles[1].items)},
         moving=False,
     )
 
 
-def _profiles(scope: Scope, run: Item) -> list[Item]:
+def _profiles(scope: Scope, run: Item) -> Profiles:
     """Return the profiles that overlap the time of a run on its cluster, the newest of them."""
     until = run["started_at"] + run["duration"]
     which = Selection(since=run["started_at"], until=until, cluster=run["cluster"])
-    return newest_profiles(scope, which, _MOST_PROFILES).items
+    return newest_profiles(scope, which)
 
 
 def _key(profile: Item) -> tuple[str, str]:
