@@ -81,5 +81,7 @@ def test_words_say_how_many_jobs_a_split_makes_and_what_ends_with_it() -> None:
         "code", [7, 1, 10]
     )
     assert "All of its newest 9 runs have the same shape" in split_in_words("shape", [9])
+    assert "are one job. It has one run now. The" in split_in_words("shape", [1])
+    assert "are one job. It has no runs now. The" in split_in_words("shape", [])
     assert undo_in_words("split", "code", 0).endswith("become one again.")
     assert undo_in_words("split", "code", 2).endswith("2 corrections of these jobs end with it.")

@@ -107,7 +107,11 @@ def split_in_words(by: SplitBy, parts: Iterable[int]) -> str:
     """Return what a split does. ``parts``: how many of the newest runs each new job gets."""
     sizes = sorted(parts, reverse=True)
     same = _BY[by]
-    if len(sizes) == 1:
+    if not sizes:
+        newest = "It has no runs now."
+    elif sizes == [1]:
+        newest = "It has one run now."
+    elif len(sizes) == 1:
         newest = f"All of its newest {plural(sizes[0], 'run')} have {same}: they stay together."
     else:
         shown = [str(size) for size in sizes[:5]] + ["fewer"] * (len(sizes) > 5)
