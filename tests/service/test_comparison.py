@@ -135,6 +135,16 @@ def test_the_mean_is_of_all_runs_where_some_were_repeated(pair: Pair) -> None:
     assert (group["runs"], group["mean"]) == ([40, 80], [2.0, 1.0])
 
 
+def test_tasks_that_failed_and_ran_again_are_not_slower_tasks(pair: Pair) -> None:
+    found = pair.compare(pair.send("a", 10.0), pair.send("b", 20.0, each=4.0, retried=40))
+    assert "10.0 s are from tasks of load that ran again (0 → 40)" in found["sentence"]
+    assert [(part["kind"], part["words"]) for part in found["parts"]] == [
+        ("repeated", "load tasks that ran again")
+    ]
+    [group] = found["groups"]
+    assert (group["runs"], group["mean"]) == ([40, 80], [2.0, 2.0])
+
+
 def test_a_flame_graph_is_of_all_profiles_or_there_is_none_and_why(pair: Pair) -> None:
     drawn, note = "Flame graph of the difference", "more profiles than a page can merge"
     for known, status in ((60, True), (61, False)):

@@ -122,13 +122,19 @@ def compare(a: ComparedRun, b: ComparedRun, usual: float | None = None) -> Compa
     )
 
 
+def _runs(group: Readable) -> int:
+    """Return how many runs the seconds of a task group are of."""
+    runs: int = group["completed"] + group["erred"] + group["retried"]
+    return runs
+
+
 def _spent(run: ComparedRun) -> RunTime:
     row, work = run.row, dict[str, Work]()
     for group in run.groups:
         one = work.get(group["prefix"], Work(0, 0, 0.0))
         work[group["prefix"]] = Work(
             one.tasks + group["tasks"],
-            one.runs + group["completed"],
+            one.runs + _runs(group),
             one.seconds + group["seconds"].get("compute", 0.0),
         )
     began = row["began_at"]
@@ -324,7 +330,7 @@ def _by_prefix(groups: Sequence[Readable]) -> dict[str, _Sum]:
         of_prefix[group["prefix"]].append(group)
     return {
         prefix: _Sum(
-            runs=sum(one["completed"] + one["erred"] + one["retried"] for one in some),
+            runs=sum(map(_runs, some)),
             seconds=sum(one["seconds"].get("compute", 0.0) for one in some),
             output_bytes=sum(one["output_bytes"] for one in some),
             longest=max(

@@ -127,7 +127,7 @@ def _account(run: RunTime, *, known: bool) -> _Account | None:
     start = min(max(run.start, 0.0), run.duration)
     running = run.duration - start
     inside = sum(one.seconds for one in run.work.values())
-    # The rest belongs to groups beyond the exporter's bound, and to tasks that erred.
+    # The rest belongs to groups beyond the exporter's bound.
     computing = run.compute - inside
     if not known or running <= 0:
         busy = run.compute + run.transfer + run.disk
