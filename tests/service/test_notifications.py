@@ -249,6 +249,17 @@ def test_a_finding_is_news_again_only_once_it_has_changed(workspace: Workspace) 
     assert _found_at(workspace) > now
 
 
+def test_a_run_that_gets_its_job_anew_makes_no_news_of_its_user(workspace: Workspace) -> None:
+    now = time.time()
+    tiny = make_tiny_tasks("c1", now - 500, now - 483.6)
+    workspace.beat(status=make_status(threads=4, peak_threads=4), **tiny)
+    wait_until(lambda: _store_notices(workspace))
+    [before] = _store_notices(workspace)
+    assert before[0].startswith("finding:tiny-tasks:job:")
+    _set(workspace, schema.computation, job=None, job_due_at=0.0)  # as a correction does
+    assert _store_notices(workspace) == [before]
+
+
 def test_notices_of_findings_that_still_occur_are_kept(workspace: Workspace) -> None:
     old = time.time() - 50 * 86400.0
     notice = schema.notice

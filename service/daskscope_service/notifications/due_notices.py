@@ -170,7 +170,9 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
     notices: dict[str, dict[str, Any]] = {}
     for row in connection.execute(query).mappings():
         due_at = row["job_due_at"]
-        if row["job"] is None and due_at is not None and due_at > now - _JOB_KNOWN_WITHIN:
+        # At 0 is due what a correction took its job from.
+        waits = due_at is not None and (due_at == 0.0 or due_at > now - _JOB_KNOWN_WITHIN)
+        if row["job"] is None and waits:
             continue  # the next rounds know its job
         # Work that is repeated has the same findings each time: one notice is enough until they
         # change.
