@@ -183,6 +183,20 @@ def test_a_name_is_shown_in_place_of_the_title_and_kept_with_who_gave_it(place: 
     assert place.answer(f"jobs/{old}")["title"] == "result = load('a').sum().compute()"
 
 
+def test_a_run_that_never_ended_comes_back_when_a_split_by_shape_is_undone(
+    place: Corrected,
+) -> None:
+    for day in (9, 8):
+        place.run(10, day)
+    place.run(10, 3, status="running", stopped_at=None)
+    [job] = place.jobs(runs=3)
+    id = place.corrected(job["id"], split_by="shape")
+    assert [one["runs"] for one in place.settled(2)] == [2]
+    assert place.undo(id) == 204
+    [whole] = place.settled(3)
+    assert (whole["id"], whole["runs"]) == (job["id"], 3)
+
+
 def test_many_runs_go_part_by_part(place: Corrected, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reassignment, "_TOGETHER", 2)
     old, new = two_jobs(place)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Select, tuple_, update
 
 from daskscope_service.db.engine import writing_again
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import computation, job
+from daskscope_service.db.schema import NOT_FINISHED, computation, job
 from daskscope_service.queries.job_runs import ALL_RUNS, lock_jobs
 
 #: Runs that lose their job in one transaction.
@@ -45,6 +45,8 @@ def unassign(engine: Engine, workspace: str, now: float) -> bool:
         begun = begun.where(*these, computation.c.started_at < before)
         begun = begun.order_by(computation.c.started_at.desc()).limit(_TOGETHER)
         times = list(connection.execute(begun).scalars())
+        if before == ALL_RUNS:
+            _look_again(connection, workspace)
         if times:
             if before == ALL_RUNS:
                 judge_newest(connection, workspace, id, now)
@@ -62,6 +64,20 @@ def unassign(engine: Engine, workspace: str, now: float) -> bool:
 
     writing_again(engine, write)
     return True
+
+
+def _look_again(connection: Connection, workspace: str) -> None:
+    """Have the namer look again at runs that have not ended and have no job.
+
+    A split by shape took their job from those whose cluster was lost: their shape is never known.
+    """
+    connection.execute(
+        update(computation)
+        .where(computation.c.workspace == workspace, NOT_FINISHED)
+        .where(computation.c.stopped_at.is_(None))
+        .where(computation.c.job.is_(None), computation.c.job_due_at.is_(None))
+        .values(job_due_at=0.0)
+    )
 
 
 def judge_newest(connection: Connection, workspace: str, id: str, now: float) -> None:
