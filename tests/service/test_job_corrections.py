@@ -8,7 +8,7 @@ import dask
 import pytest
 import requests
 from click.testing import CliRunner
-from sqlalchemy import func, insert, select
+from sqlalchemy import Engine, func, insert, select
 
 import daskscope
 from daskscope.errors import AccessDenied, NotFound
@@ -20,6 +20,7 @@ from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.jobs import reassignment
 from daskscope_service.jobs.corrections import undo
 from daskscope_service.jobs.namer import Namer
+from daskscope_service.queries.job_runs import ALL_RUNS, assign_runs_anew
 from daskscope_service.settings import Settings
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_code
@@ -310,6 +311,18 @@ def test_python_and_the_command_line_correct_jobs(place: Corrected) -> None:
         pytest.raises(AccessDenied),
     ):
         daskscope.split_job(old, "shape")
+
+
+def test_a_split_into_very_many_jobs_can_be_undone(engine: Engine) -> None:
+    # More than the parameters that either database takes.
+    ids = [f"0f3c9ab17c55d0e2-{number:012x}" for number in range(70_000)]
+    with writing(engine) as connection:
+        row = {"workspace": "w", "level": "name", "name": "n", "runs": 1}
+        row |= {"first_at": 1.0, "last_at": 1.0, "last_cluster": "s", "last_computation": "c"}
+        connection.execute(insert(schema.job), [row | {"id": id} for id in (ids[0], ids[-1])])
+        assign_runs_anew(connection, "w", ids)
+        marked = select(schema.job.c.id).where(schema.job.c.assign_before == ALL_RUNS)
+        assert set(connection.execute(marked).scalars()) == {ids[0], ids[-1]}
 
 
 def test_undo_finds_the_parts_of_a_split_whatever_the_locale_of_the_database(

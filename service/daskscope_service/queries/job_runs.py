@@ -129,20 +129,23 @@ def sum_up_jobs(connection: Connection, workspace: str, ids: Iterable[str], due_
     ``due_at`` must be another time than they are due at: one that is summed up at this moment is
     then summed up again.
     """
+    _mark(connection, workspace, ids, {"due_at": due_at})
+
+
+def assign_runs_anew(connection: Connection, workspace: str, ids: Iterable[str]) -> None:
+    """Have the namer find the jobs of all runs of these jobs anew: a correction has changed."""
+    _mark(connection, workspace, ids, {"assign_before": ALL_RUNS})
+
+
+def _mark(
+    connection: Connection, workspace: str, ids: Iterable[str], values: dict[str, float]
+) -> None:
     ordered = sorted(ids)
     for first in range(0, len(ordered), _UPDATED_TOGETHER):
         some = ordered[first : first + _UPDATED_TOGETHER]
         lock_jobs(connection, workspace, some)
         this = (job_table.c.workspace == workspace, job_table.c.id.in_(some))
-        connection.execute(update(job_table).where(*this).values(due_at=due_at))
-
-
-def assign_runs_anew(connection: Connection, workspace: str, ids: Iterable[str]) -> None:
-    """Have the namer find the jobs of all runs of these jobs anew: a correction has changed."""
-    ordered = sorted(ids)
-    lock_jobs(connection, workspace, ordered)
-    this = (job_table.c.workspace == workspace, job_table.c.id.in_(ordered))
-    connection.execute(update(job_table).where(*this).values(assign_before=ALL_RUNS))
+        connection.execute(update(job_table).where(*this).values(values))
 
 
 def lock_jobs(connection: Connection, workspace: str, ids: Sequence[str]) -> None:
