@@ -300,7 +300,14 @@ def test_python_and_the_command_line_correct_jobs(place: Corrected) -> None:
         listing = ["list", "jobs", "--since", "all"]
         listed = CliRunner().invoke(cli, listing, catch_exceptions=False)
         assert f" {part} " in listed.output  # whole: to be copied
-        assert run("undo", id).exit_code == 0
+        place.corrected(part, name="the newest")
+        kept = run("undo", id, input="n\n")
+        assert kept.exit_code == 1
+        assert f"split job {old} by shape. The corrections of the jobs that" in kept.output
+        assert len(daskscope.list_job_corrections()) == 2
+        gone = run("undo", id, "--yes")
+        assert gone.exit_code == 0
+        assert "2 corrections ended" in gone.output
         assert run("corrections").output == "There are none.\n"
         place.settled(5)  # until then there is no job of this id
         wrong = run("split", old, "--by", "code", "--yes")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskscope.errors import DaskscopeError
+from daskscope.one_line import one_line
+
+if TYPE_CHECKING:
+    from daskscope.api_types import JobCorrection
 
 
 @click.group("job")
@@ -16,7 +20,8 @@ def job_group() -> None:
     """Merge, split and name jobs, if the service is wrong about which runs are one job.
 
     \b
-    The commands need a token of scope admin. For example, after a script was moved:
+    The commands need a token of scopes read and admin; corrections needs read alone.
+    For example, after a script was moved:
       daskscope list jobs
       daskscope job merge 0f3c9ab17c55d0e2 77ab01c5c55d4e2a
     """
@@ -76,15 +81,38 @@ def corrections(as_json: bool) -> None:
 
 @job_group.command("undo")
 @click.argument("id")
-def undo(id: str) -> None:
-    """Undo the correction ID, which 'daskscope job corrections' lists."""
-    import daskscope.job_corrections
+@_yes
+def undo(id: str, yes: bool) -> None:
+    """Undo the correction ID, which 'daskscope job corrections' lists.
+
+    To undo a split ends the corrections of the jobs that it made, too.
+    """
+    import daskscope.job_corrections as corrections
 
     try:
-        daskscope.job_corrections.undo_job_correction(id)
+        before = {one["id"]: one for one in corrections.list_job_corrections()}
+        if id in before:  # else the service says that there is none
+            click.echo(_in_words(before[id]))
+            if not yes:
+                click.confirm("Undo it?", abort=True)
+        corrections.undo_job_correction(id)
+        left = {one["id"] for one in corrections.list_job_corrections()}
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
+    ended = len(before.keys() - left)
+    if ended > 1:
+        click.echo(f"{ended} corrections ended")
     click.echo("undone; the service gives the runs their jobs in the background")
+
+
+def _in_words(correction: JobCorrection) -> str:
+    did, to = {"merge": ("merged", " into job"), "split": ("split", " by")}.get(
+        correction["kind"], ("named", "")
+    )
+    words = f"{correction['by']} {did} job {correction['job']}{to} {correction['value']}."
+    if correction["kind"] == "split":
+        words += " The corrections of the jobs that it made end, too."
+    return one_line(words)
 
 
 def _correct(job: str, yes: bool, **requested: str) -> None:
