@@ -40,6 +40,13 @@ def test_switched_the_width_is_the_time_before_and_what_is_gone_is_seen() -> Non
     assert "new" not in boxes
 
 
+def test_calls_of_the_other_run_alone_are_not_too_short() -> None:
+    short = call("all", 10.0, call("load", 9.99), call("tiny", 0.01))
+    for side, counts in (("after", (1, 2)), ("before", (0, 1))):
+        graph = difference_graph(paired(BEFORE, short), side)  # type: ignore[arg-type]
+        assert (graph.left_out, graph.elsewhere) == counts
+
+
 def test_what_samples_cannot_tell_apart_has_no_hue() -> None:
     assert hue_of(Pair("f", "", 1.0, 1.1), 2.0) == "same"
     assert hue_of(Pair("f", "", 0.0, 0.1), 20.0) == "same"

@@ -61,11 +61,15 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceGraph:
-    """The graph. ``left_out`` counts calls that are too short or beyond :data:`MOST_BOXES`."""
+    """The graph. ``left_out`` counts calls that are too short or beyond :data:`MOST_BOXES`.
+
+    ``elsewhere`` counts those below a drawn call that were seen only in the other run.
+    """
 
     boxes: list[Box]
     height: int
     left_out: int
+    elsewhere: int
 
 
 def paired(before: Call, after: Call) -> Pair:
@@ -92,13 +96,15 @@ def difference_graph(top: Pair, side: Side) -> DifferenceGraph:
     # The heap yields the longest call first. A call is never longer than its caller, so the caller
     # of each drawn call is drawn, too.
     heap: list[tuple[float, int, int, float, Pair]] = []
-    pushed = left_out = 0
+    pushed = left_out = elsewhere = 0
 
     def push(call: Pair, depth: int, x: float) -> None:
-        nonlocal pushed, left_out
+        nonlocal pushed, left_out, elsewhere
         for below in sorted(call.below.values(), key=lambda one: (one.function, one.file)):
             share = 100 * below.seconds(side) / whole if whole else 0.0
-            if share < _LEAST_SHARE:
+            if not below.seconds(side):
+                elsewhere += 1
+            elif share < _LEAST_SHARE:
                 left_out += 1
             else:
                 pushed += 1
@@ -111,7 +117,7 @@ def difference_graph(top: Pair, side: Side) -> DifferenceGraph:
         boxes.append(_box(call, x, depth, 100 * call.seconds(side) / whole, of_all))
         push(call, depth, x)
     boxes.sort(key=lambda box: (box.y, box.x))
-    return DifferenceGraph(boxes, boxes[-1].y + ROW, left_out + len(heap))
+    return DifferenceGraph(boxes, boxes[-1].y + ROW, left_out + len(heap), elsewhere)
 
 
 def hue_of(call: Pair, of_all: float) -> str:
