@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import dask
@@ -196,6 +197,29 @@ def test_a_run_that_never_ended_comes_back_when_a_split_by_shape_is_undone(
     assert place.undo(id) == 204
     [whole] = place.settled(3)
     assert (whole["id"], whole["runs"]) == (job["id"], 3)
+
+
+def test_a_correction_that_is_made_while_runs_get_their_jobs_counts(
+    place: Corrected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = two_jobs(place)
+    namer, run = Namer(place.service.engine, 60.0), schema.computation
+    ours = select(run.c.cluster, run.c.id).where(run.c.workspace == place.workspace)
+    with place.service.engine.connect() as connection:
+        keys = [(row[0], row[1]) for row in connection.execute(ours.where(run.c.job == old))]
+    rows = [row | {"job": None} for row in namer._rows(place.workspace, keys, time.time())]
+    write = namer._repeats.write
+
+    def correct_meanwhile(*arguments: Any) -> None:
+        place.corrected(old, merge_into=new)
+        place.settled(5)
+        write(*arguments)
+
+    monkeypatch.setattr(namer._repeats, "write", correct_meanwhile)
+    namer._name(place.workspace, rows, time.time())
+    with place.service.engine.connect() as connection:
+        assert list(connection.execute(ours.where(run.c.job == old))) == []
+    assert [one["id"] for one in place.settled(5)] == [new]
 
 
 def test_many_runs_go_part_by_part(place: Corrected, monkeypatch: pytest.MonkeyPatch) -> None:

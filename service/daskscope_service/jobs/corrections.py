@@ -35,7 +35,7 @@ from daskscope_service.insight.jobs.identity import part_key
 from daskscope_service.insight.views import JobView
 from daskscope_service.insight.wording import plural
 from daskscope_service.jobs.traits import MOST_CALLS, OF_TRAITS, traits_of, with_groups
-from daskscope_service.queries.job_corrections import list_corrections, steps_of
+from daskscope_service.queries.job_corrections import list_corrections, steps_of, turns_of
 from daskscope_service.queries.job_runs import MOST_COUNTED, assign_runs_anew
 from daskscope_service.queries.jobs import jobs_of
 from daskscope_service.web.fields import Missing, Name, Unfit, check
@@ -108,7 +108,7 @@ def correct(change: Change, requested: Wish) -> str:
     TooManyCorrections
         The workspace has :data:`MOST` corrections.
     """
-    take_turns(change.connection, f"corrections of jobs of {change.workspace}")
+    take_turns(change.connection, turns_of(change.workspace))
     _checked(_scope(change), requested)
     connection, mine = change.connection, table.c.workspace == change.workspace
     same = (table.c.job == requested.job) & (table.c.kind == requested.kind)
@@ -128,7 +128,7 @@ def correct(change: Change, requested: Wish) -> str:
 
 def undo(change: Change, id: str) -> Item:
     """Remove a correction, and those of the jobs that a split made; return it. Raises Missing."""
-    take_turns(change.connection, f"corrections of jobs of {change.workspace}")
+    take_turns(change.connection, turns_of(change.workspace))
     scope = _scope(change)
     rows = list_corrections(scope)
     row = next((one for one in rows if one["id"] == id), None)

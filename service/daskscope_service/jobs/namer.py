@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from daskscope_service.db.engine import writing, writing_again
+from daskscope_service.db.engine import take_turns, writing, writing_again
 from daskscope_service.db.key_register import hasher
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import computation, job, workspace
@@ -47,7 +47,7 @@ from daskscope_service.jobs.traits import MOST_CALLS, OF_TRAITS, Known, traits_o
 from daskscope_service.periodic import Lease, in_each, together_or_alone
 from daskscope_service.queries.among import among
 from daskscope_service.queries.causes import costliest_cause_of_runs
-from daskscope_service.queries.job_corrections import steps_of
+from daskscope_service.queries.job_corrections import steps_of, turns_of
 from daskscope_service.queries.job_runs import (
     count_runs,
     first_run_at,
@@ -186,6 +186,11 @@ class Namer:
         ]
 
         def write(connection: Connection) -> None:
+            # No correction is made while this is written. If one was made since the steps were
+            # read, these computations stay due.
+            take_turns(connection, turns_of(name))
+            if steps_of(Scope(connection, name, now, self._silent_after)) != steps:
+                return
             lock_jobs(connection, name, touched)
             self._insert.run(connection, [new[id] for id in sorted(new)])
             connection.execute(

@@ -16,6 +16,11 @@ _COLUMNS = (
 )
 
 
+def turns_of(workspace: str) -> str:
+    """Return for what those take turns that correct jobs, or apply what is corrected."""
+    return f"corrections of jobs of {workspace}"
+
+
 def list_corrections(scope: Scope) -> list[Item]:
     """Return the corrections of the workspace, the newest first."""
     query = scope.select(table, *_COLUMNS).order_by(table.c.changed_at.desc(), table.c.id)
