@@ -72,6 +72,8 @@ FINDINGS: Columns = (
     ("COMPUTATION", "computation", 34),
     ("FINDING", "sentence", 0),
 )
+#: With findings that are effects of others.
+FINDINGS_AND_EFFECTS: Columns = (*FINDINGS[:-1], ("EFFECT OF", "suppressed_by", 18), FINDINGS[-1])
 #: Of one cluster or computation.
 FINDINGS_OF_ONE: Columns = (
     ("SEVERITY", "severity", 10),

@@ -173,6 +173,7 @@ def list_findings(
     *,
     rule: str | None = None,
     severity: str | None = None,
+    effects: bool = True,
     limit: int | None = None,
 ) -> list[ListedFinding]:
     """Return the findings about work that began since ``since``, newest first.
@@ -180,12 +181,16 @@ def list_findings(
     Each has ``rule``, ``severity`` (critical, warning, notice), ``sentence``, ``evidence``,
     ``actions``, ``saving``, ``cluster``, ``computation`` (None if it is about the cluster) and
     ``url``: :class:`daskscope.api_types.ListedFinding` has them all. A finding with
-    ``suppressed_by`` is an effect of another finding. One with ``muted`` was muted by a user.
-    Raises as :func:`list_clusters`.
+    ``suppressed_by`` is an effect of another finding, which has that rule; without ``effects``,
+    these are left out. One with ``muted`` was muted by a user. Raises as :func:`list_clusters`.
     """
     filters = {"user": user, "cluster": cluster_id, "rule": rule, "severity": severity}
+    if not effects:
+        filters["effects"] = "false"
     items = _items("findings", limit, since=since, **filters)
-    shown = answers.Answers(map(answers.FindingAnswer, items), answers.FINDINGS)
+    has_effects = any(one.get("suppressed_by") for one in items)
+    columns = answers.FINDINGS_AND_EFFECTS if has_effects else answers.FINDINGS
+    shown = answers.Answers(map(answers.FindingAnswer, items), columns)
     return cast(list[ListedFinding], shown)
 
 

@@ -477,6 +477,31 @@ def test_findings_are_made_in_the_background_and_listed(reader: Reader, listed: 
     assert first["items"] + rest["items"] == listed
 
 
+def test_effects_are_left_out_of_the_list_or_named_as_such(
+    reader: Reader, listed: list[Any]
+) -> None:
+    causes = [one for one in listed if one["suppressed_by"] is None]
+    assert len(causes) == len(listed) - 1
+    assert stored(reader, effects="false") == causes
+    assert stored(reader, effects="true") == listed
+
+    def lines(*options: str) -> list[str]:
+        asked = CliRunner().invoke(cli, ["list", "findings", *options])
+        assert asked.exit_code == 0, asked.output
+        return asked.output.splitlines()
+
+    with dask.config.set({"daskscope.endpoint": reader.url, "daskscope.token": reader.token}):
+        head, *rows = lines()
+        assert ("EFFECT OF" in head, len(rows)) == (False, len(causes))
+        assert lines("--severity", "critical", "--rule", "tiny-tasks")[1:] == []
+        [row] = lines("--rule", "tiny-tasks")[1:]
+        assert "Its 15,000 tasks took" in row
+        assert lines("--rule", "failed")[1:] == []
+        head, row = lines("--rule", "failed", "--effects")
+        assert head.index("EFFECT OF") == row.index("out-of-memory")
+        assert daskscope.list_findings(rule="failed", effects=False) == []
+
+
 def test_lists_name_the_first_cause_and_are_filtered_by_it(
     reader: Reader, listed: list[Any]
 ) -> None:

@@ -34,6 +34,17 @@ def _options(*names: str) -> Callable[[F], F]:
         "finding": click.option(
             "--finding", metavar="RULE", help="Only those with this finding, such as tiny-tasks."
         ),
+        "rule": click.option(
+            "--rule", metavar="RULE", help="Only findings of this rule, such as tiny-tasks."
+        ),
+        "severity": click.option(
+            "--severity",
+            type=click.Choice(["critical", "warning", "notice"]),
+            help="Only findings of this severity.",
+        ),
+        "effects": click.option(
+            "--effects", is_flag=True, help="Include findings that another finding explains."
+        ),
         "status": click.option(
             "--status",
             type=click.Choice(["running", "lost", "erred", "cancelled", "finished"]),
@@ -128,12 +139,13 @@ def events(**options: Any) -> None:
 
 
 @list_group.command("findings")
-@_options("cluster", "since", "user", "limit", "as_json")
+@_options("cluster", "since", "user", "rule", "severity", "effects", "limit", "as_json")
 def findings(**options: Any) -> None:
     """List the findings of the service, by the start of their computation or cluster.
 
     \b
-    For example, the three that lost most time today:
+    For example, what failed today, and the three that lost most time today:
+      daskscope list findings --since "1 day" --rule failed
       daskscope list findings --since "1 day" --json | jq -s 'sort_by(.seconds)[-3:]'
     """
     _list("list_findings", **options)
@@ -169,7 +181,7 @@ def _list(
     since: str,
     limit: int,
     as_json: bool,
-    **filters: str | None,
+    **filters: str | bool | None,
 ) -> None:
     import daskscope.api
 

@@ -24,7 +24,7 @@ from daskscope_service.queries.findings import (
 )
 from daskscope_service.services import services
 from daskscope_service.web.operation import answers
-from daskscope_service.web.parameters import LIST, Parameter, optional, selection
+from daskscope_service.web.parameters import LIST, Parameter, one_of, optional, selection
 from daskscope_service.web.problems import Problem
 from daskscope_service.web.representation import as_item, page_answer, page_url
 
@@ -33,6 +33,11 @@ blueprint = Blueprint("findings", __name__, url_prefix="/api/v1")
 _OF_FINDINGS = (
     Parameter("rule", "Only findings of this rule.", {"enum": list(RULE_NAMES)}),
     Parameter("severity", "Only findings of this severity.", {"enum": list(SEVERITIES)}),
+    Parameter(
+        "effects",
+        "Include findings that another finding explains: they have `suppressed_by`.",
+        {"type": "boolean", "default": True},
+    ),
 )
 
 
@@ -47,8 +52,9 @@ def findings() -> Item:
     which = selection(beside=tuple(parameter.name for parameter in _OF_FINDINGS))
     rule = asked_rule("rule")
     severity = optional("severity", SEVERITIES)
+    effects = one_of("effects", ("true", "false")) == "true"
     with reading() as scope:
-        page = list_findings(scope, which, rule, severity)
+        page = list_findings(scope, which, rule, severity, effects=effects)
     return page_answer(page, lambda row: _url(row.cluster, row.computation))
 
 
