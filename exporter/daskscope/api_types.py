@@ -372,7 +372,10 @@ class Computation(_Computation):
     ``cancelled`` counts tasks that were given up. ``states`` counts tasks by Dask's state;
     ``seconds`` is the tasks' time by action: what Dask calls ``disk-read`` and ``disk-write`` is
     ``other`` if the workers read or wrote nothing on disk meanwhile, as when a task takes thousands
-    of results from memory. ``frames`` is the user's call stack, outermost frame first; None if
+    of results from memory. ``worker_seconds``, ``spilled_bytes``, ``unspilled_bytes``,
+    ``transferred_bytes``, ``loop_interval``, ``heartbeat_age`` and ``host_load`` are those of all
+    workers of the cluster from its start to its end, also of what else ran then: workers do not
+    report them by computation. ``frames`` is the user's call stack, outermost frame first; None if
     settings forbid sending it. ``call`` is the statement that started the computation. ``title`` is
     the same; without code, it is the file and line of the call, or the prefixes of the tasks.
     ``cause`` is the most important finding, None if there is none. ``job`` is the job that the
@@ -460,8 +463,9 @@ class JobRun(TypedDict):
     """A run of a job: a computation. ``passed``: it finished and none of its task runs erred.
 
     ``thread_seconds`` is the time of all threads of the cluster during the run; ``task_seconds`` is
-    the time of its tasks. ``differs`` lists package versions and code that changed since the run
-    before; ``changed`` is true if runs take another time from this run on.
+    the time of its tasks. ``spilled_bytes`` and ``transferred_bytes`` are of all workers of the
+    cluster during the run, whatever else ran then. ``differs`` lists package versions and code that
+    changed since the run before; ``changed`` is true if runs take another time from this run on.
     """
 
     cluster: str

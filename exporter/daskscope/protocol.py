@@ -425,9 +425,9 @@ class Computation:
     ``worker_seconds`` are the thread-seconds of all workers by state, as of a :class:`Status`, from
     its start to its end, whatever else ran then; empty where they are not known. Likewise the bytes
     that workers wrote to disk (``spilled_bytes``), read back from there (``unspilled_bytes``), and
-    sent to workers and clients (``transferred_bytes``), None where workers reported too little of
-    it before they left. ``loop_interval`` is the longest interval
-    between two turns of a worker's event loop, on average between two of its beats, and
+    sent to workers and clients (``transferred_bytes``): those of the whole cluster meanwhile, None
+    where workers reported too little of it before they left. ``loop_interval`` is the longest
+    interval between two turns of a worker's event loop, on average between two of its beats, and
     ``heartbeat_age`` the longest that a worker said nothing, both in seconds and once it has ended;
     ``host_load`` is the most load that a worker's host had for each of its cores.
     ``unrunnable_seconds`` is for how long it had tasks that no worker could run, as there was none
