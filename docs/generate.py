@@ -153,7 +153,8 @@ complete unless you pass `limit`, up to each cluster's last heartbeat: what a cl
 last `interval` (10 s) is not there yet. The dicts are typed: `daskscope.api_types` has the fields
 of each. In a console and in a notebook, a list shows as a table with the most important fields,
 `daskscope.why(id)` and a finding as text with evidence and what to do, with links in a notebook;
-`dict(answer)` shows all fields.
+`dict(answer)` shows all fields. `task_stream` is the exception: it returns columns, and the
+earliest runs come first.
 
 ```python
 import pandas as pd
