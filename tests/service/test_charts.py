@@ -134,7 +134,7 @@ def test_marks_are_what_happened_in_that_time(ask: Ask) -> None:
     part = _data(ask, "gone", **{"from": _iso(NOW - 8850), "to": _iso(NOW - 8000)})
     assert [kind for kind, *_ in part["marks"]] == ["computation"]  # that had begun before
     page = html.unescape(ask("gone").text)
-    for part_words in ("2 computations", "1 failure", "1 worker lost"):
+    for part_words in ("2 computations", "1 group of equal failures", "1 worker lost"):
         assert part_words in page
 
 

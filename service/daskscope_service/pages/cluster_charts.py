@@ -41,7 +41,7 @@ _MISSED = 4
 
 _KINDS = {
     "computation": ("computation", "computations"),
-    "failure": ("failure", "failures"),
+    "failure": ("group of equal failures", "groups of equal failures"),
     "loss": ("worker lost", "workers lost"),
 }
 
