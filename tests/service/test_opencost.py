@@ -15,14 +15,18 @@ import pytest
 
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import Prices
-from daskscope_service.costs import opencost
+from daskscope_service.costs import opencost, usage_totals
 from daskscope_service.costs.opencost import NotRead, OpenCost, OpenCostReader
+from daskscope_service.costs.usage import add_up
+from daskscope_service.db.scope import Scope
 from daskscope_service.periodic import SomeFailed
 from daskscope_service.settings import Settings
+from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service.conftest import NewDatabase
-from tests.service.test_price_list import Place
+from tests.service.test_price_list import HOUR, Place
 from tests.service_process import ServiceProcess
 
+DAY = 86_400
 SCHEDULER = "nightly-scheduler-7f6c9d"
 ON_KUBERNETES = {"k8s.namespace.name": "dask", "k8s.pod.name": SCHEDULER}
 
@@ -176,6 +180,53 @@ def test_a_cluster_costs_what_the_pods_with_its_label_cost(place: Place, server:
     server.allocations = []
     assert reader.round() == 0
     assert place.get("clusters/Scheduler-k")["cost"] == pytest.approx(0.25)
+
+
+def of_days(place: Place, first: int) -> dict[int, float | None]:
+    """Return what clusters cost on the days of four, from ``first``, on which any ran."""
+    with place.service.engine.connect() as connection:
+        days = add_up(Scope(connection, "default", 0.0, 0.0), first, 4, 1)
+    return {day - first: one["operator_cost"] for day, items in days.items() for one in items}
+
+
+def test_the_days_of_a_cluster_share_its_cost(place: Place, server: Answers) -> None:
+    today = int(time.time() // DAY)
+    id, start = "Scheduler-days", (today - 3) * DAY + 60.0
+    engine = place.service.engine
+    reader = reader_of(place, server, "dask")
+
+    def reports(seq: int, day: int, hours: float, stopped_at: float | None = None) -> None:
+        at = time.time() if day == 3 else start + day * DAY
+        status = make_status(at=at, worker_seconds={"busy": hours * HOUR}, stopped_at=stopped_at)
+        cluster = make_cluster(id, started_at=start, deployment=ON_KUBERNETES, prices=None)
+        assert post(place.service.url, place.token, make_beat(cluster, seq, status=status)).ok
+
+    reports(1, 0, 10.0)
+    reports(2, 1, 20.0)
+    reports(3, 3, 40.0)
+    assert reader.round() == 1
+    expected = {0: 2.75 / 4, 1: 2.75 / 4, 3: 2.75 / 2}
+    assert of_days(place, today - 3) == pytest.approx(expected)
+    # What is stored of earlier days is what a page shows that adds up everything.
+    usage_totals.sum_up(engine)
+    server.allocations = [allocation(SCHEDULER, 1.5, **OWN)]
+    assert reader.round() == 1
+    assert sum(one["cost"] for one in place.get("usage", weeks=2)["items"]) == pytest.approx(1.5)
+    # After the end, they add up to the cost, however little it changes.
+    reports(4, 3, 40.0, stopped_at=time.time())
+    for cost in (1.501, 1.4999):
+        server.allocations = [allocation(SCHEDULER, cost, **OWN)]
+        assert reader.round() == 1
+        expected = {0: cost / 4, 1: cost / 4, 3: cost / 2}
+        assert of_days(place, today - 3) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_cost_is_shared_by_the_threads_time_of_days() -> None:
+    assert opencost._shared(30.0, [10.0, 20.0, 60.0]) == pytest.approx([5.0, 10.0, 30.0])
+    # The plugin was restarted on the second day, and counts from 0.
+    assert opencost._shared(30.0, [10.0, 5.0, 20.0]) == pytest.approx([10.0, 5.0, 20.0])
+    assert opencost._shared(30.0, [0.0, 5e-324]) == [0.0, 30.0]
+    assert opencost._shared(30.0, []) == []
 
 
 def test_a_workspace_reads_the_costs_of_the_namespaces_that_the_operator_allows(

@@ -212,6 +212,60 @@ def fill_weeks(place: Place) -> None:
         place.beat("Scheduler-long", seq, at, (at - started) / 3600, started_at=started)
 
 
+@pytest.mark.parametrize(
+    ("costs", "days"),
+    [
+        ((10.0, 20.0, 30.0), (10.0, 10.0, 10.0)),
+        ((None, None, 30.0), (None, None, 10.0)),
+        ((10.0, None, 30.0), (10.0, None, 10.0)),
+        ((10.0, None, None), (10.0, None, None)),
+        ((10.0, 20.0, 19.5), (10.0, 10.0, 0.0)),
+    ],
+)
+def test_no_day_of_a_cost_by_the_operators_prices_is_counted_twice(
+    place: Place, costs: tuple[float | None, ...], days: tuple[float | None, ...]
+) -> None:
+    started = MONDAY - 9 * DAY
+    for day in range(3):
+        place.beat("Scheduler-1", day, started + day * DAY + 3600, 10.0 * (day + 1),
+                   started_at=started, prices=None)  # fmt: skip
+    assert cost_by_day(place, started, costs) == pytest.approx(days)
+
+
+def test_a_plugin_that_was_restarted_counts_its_cost_by_the_operators_prices_from_nothing(
+    place: Place,
+) -> None:
+    started = MONDAY - 9 * DAY
+    for day, hours in enumerate((10.0, 30.0, 5.0)):
+        place.beat("Scheduler-1", day, started + day * DAY + 3600, hours,
+                   started_at=started, prices=None)  # fmt: skip
+    assert cost_by_day(place, started, (10.0, 30.0, 5.0)) == pytest.approx((10.0, 20.0, 5.0))
+    # Of next to no threads' time, nothing is infinite.
+    with writing(place.service.engine) as connection:
+        of_place = update(schema.usage).where(schema.usage.c.workspace == place.workspace)
+        connection.execute(of_place.values(thread_seconds=5e-324))
+    assert cost_by_day(place, started, (None, 30.0, 35.0)) == pytest.approx((None, 30.0, 5.0))
+
+
+def cost_by_day(
+    place: Place, started: float, costs: tuple[float | None, ...]
+) -> tuple[float | None, ...]:
+    """Store what a cluster had cost at the end of its days, and return what each day cost."""
+    first, table = int(started // DAY), schema.usage
+    with writing(place.service.engine) as connection:
+        for day, cost in enumerate(costs):
+            source = {"operator_currency": "EUR", "operator_source": "instances"}
+            values = {"operator_cost": cost} | (source if cost is not None else {})
+            connection.execute(
+                update(table)
+                .where(table.c.workspace == place.workspace, table.c.day == first + day)
+                .values(dict.fromkeys(("operator_currency", "operator_source")) | values)
+            )
+    with place.service.engine.connect() as connection:
+        days = add_up(Scope(connection, place.workspace, 0.0, 0.0), first, 3, 1)
+    return tuple(item["operator_cost"] for [item] in days.values())
+
+
 def in_days(place: Place) -> list[dict[str, Any]]:
     """Return what each user's clusters came to in each of the last 14 days."""
     with place.service.engine.connect() as connection:

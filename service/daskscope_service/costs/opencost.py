@@ -13,16 +13,18 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import requests
-from sqlalchemy import Engine, Row, and_, func, or_, select, update
+from sqlalchemy import Engine, Row, and_, or_, select, update
 
 from daskscope_service.costs import usage_sums
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, usage, workspace
+from daskscope_service.insight.verdict import LEAST_THREADS
 from daskscope_service.periodic import Lease, in_each
 from daskscope_service.settings import Settings
 
@@ -40,6 +42,9 @@ _PART = 1 << 16
 _MOST_CLUSTERS = 50
 #: Seconds after its end in which the cost of a cluster is still read: OpenCost knows it late.
 _SETTLES = 3600.0
+#: By what share, at most, a day's part of the cost of a cluster that runs may be wrong. Stored sums
+#: of past days are removed whenever such a part changes.
+_OFF = 0.01
 #: The least seconds of a window: OpenCost computes in minutes.
 _LEAST_WINDOW = 60.0
 #: The label, of a scheduler's pod, whose value all pods of the cluster share. OpenCost replaces the
@@ -210,7 +215,7 @@ class OpenCostReader:
             until = max(until, row.started_at + _LEAST_WINDOW)
             cost = self._opencost.cost(namespace, pod, row.started_at, until)
             if cost is not None:
-                self._store(name, row.id, cost)
+                self._store(name, row.id, cost, has_ended=row.stopped_at is not None)
                 stored += 1
         return stored
 
@@ -229,20 +234,42 @@ class OpenCostReader:
         with self._engine.connect() as connection:
             return connection.execute(query).all()
 
-    def _store(self, name: str, id: str, cost: float) -> None:
-        values = {
-            "operator_cost": cost,
+    def _store(self, name: str, id: str, cost: float, *, has_ended: bool) -> None:
+        of_operator = {
             "operator_currency": self._opencost.currency,
             "operator_source": "opencost",
         }
-        last_day = select_in(name, usage, func.max(usage.c.day)).where(usage.c.cluster == id)
+        columns = [usage.c[one] for one in ("day", "thread_seconds", "operator_cost", *of_operator)]
+        of_days = select_in(name, usage, *columns).where(usage.c.cluster == id)
         with writing(self._engine) as connection:
             this = (cluster.c.workspace == name, cluster.c.id == id)
+            values = of_operator | {"operator_cost": cost}
             connection.execute(update(cluster).where(*this).values(values))
-            day = connection.execute(last_day).scalar()
-            if day is None:
-                return
-            of_day = (usage.c.workspace == name, usage.c.cluster == id, usage.c.day == day)
-            connection.execute(update(usage).where(*of_day).values(values))
-            if day < (today := int(time.time() // _DAY)):
-                usage_sums.forget(connection, name, day, today)
+            days = connection.execute(of_days.order_by(usage.c.day)).all()
+            parts = _shared(cost, [row.thread_seconds for row in days])
+            off = 0.0 if has_ended else _OFF
+            changed = [
+                (row.day, part)
+                for row, part in zip(days, parts, strict=True)
+                if row[3:] != tuple(of_operator.values())
+                or row.operator_cost is None
+                or abs(row.operator_cost - part) > (off if row.day < days[-1].day else 0.0) * part
+            ]
+            for day, part in changed:
+                of_day = (usage.c.workspace == name, usage.c.cluster == id, usage.c.day == day)
+                values = of_operator | {"operator_cost": part}
+                connection.execute(update(usage).where(*of_day).values(values))
+            if changed and changed[0][0] < (today := int(time.time() // _DAY)):
+                usage_sums.forget(connection, name, changed[0][0], today)
+
+
+def _shared(cost: float, threads: Sequence[float]) -> list[float]:
+    """Return what of ``cost`` a cluster had come to at the end of each of its days.
+
+    ``threads`` is its threads' time at the end of each, by which the cost is shared. It falls if
+    the plugin was restarted, which counts from 0 again; so does what is returned.
+    """
+    whole = sum(now if now < then else now - then for then, now in pairwise([0.0, *threads]))
+    if whole < LEAST_THREADS:
+        return [*([0.0] * (len(threads) - 1)), cost][: len(threads)]
+    return [cost * (now / whole) for now in threads]

@@ -16,7 +16,7 @@ from daskscope.protocol import NO_CURRENCY
 from daskscope_service.costs.prices import WorkspacePrices, prices_of
 from daskscope_service.db.schema import cluster
 from daskscope_service.db.scope import Item, Scope
-from daskscope_service.insight.verdict import cluster_seconds
+from daskscope_service.insight.verdict import LEAST_THREADS, cluster_seconds
 from daskscope_service.insight.views import UsageOfUser
 
 _HOUR = 3600.0
@@ -34,12 +34,12 @@ OPERATOR_COST = [
 
 
 def reckonable(seconds: ColumnElement[float]) -> ColumnElement[float]:
-    """Return ``seconds``, but 0 for less than a nanosecond.
+    """Return ``seconds``, or an amount of money, but 0 for less than a billionth.
 
     In PostgreSQL, a product or a quotient that underflows or overflows is an error, for which the
     whole query would fail.
     """
-    return case((seconds < 1e-9, 0.0), else_=seconds)
+    return case((seconds < LEAST_THREADS, 0.0), else_=seconds)
 
 
 def cost(prices: WorkspacePrices) -> ColumnElement[Any]:

@@ -9,15 +9,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, and_, case, func, not_, select
 
 from daskscope_service.costs import usage_sums
-from daskscope_service.costs.pricing import price_usage
+from daskscope_service.costs.pricing import price_usage, reckonable
 from daskscope_service.db.schema import usage
 from daskscope_service.db.scope import Item, Scope
+from daskscope_service.insight.verdict import LEAST_THREADS
 from daskscope_service.insight.views import UsageOfUser
 
 _DAY = 86400.0
 _TOTALS = (
     *("up_seconds", "thread_seconds", "idle_seconds", "cost", "idle_cost"),
-    *("gib_seconds", "gpu_seconds", "operator_cost"),
+    *("gib_seconds", "gpu_seconds"),
 )
 _OF_OPERATOR = ("operator_cost", "operator_currency", "operator_source")
 
@@ -91,6 +92,7 @@ def add_up(scope: Scope, first: int, periods: int, days: int) -> dict[int, list[
         ).label(name)
         for name in _TOTALS
     ]
+    sums.append(func.sum(_by_operator(before, older)).label("operator_cost"))
     query = (
         scope.select(usage, *keys, clusters.label("clusters"), *sums)
         .select_from(rows)
@@ -135,7 +137,8 @@ class _Period:
             prices = None if currency is None else {"currency": currency, "per_hour": {}}
             self._others[key] = item | {"user": OTHERS, "prices": prices}
         else:
-            names = [name for name in ("clusters", *_TOTALS) if item[name] is not None]
+            added = ("clusters", *_TOTALS, "operator_cost")
+            names = [name for name in added if item[name] is not None]
             self._others[key] = others | {name: (others[name] or 0) + item[name] for name in names}
 
 
@@ -157,3 +160,30 @@ def _same_cluster(other: FromClause) -> ColumnElement[bool]:
 def _difference(now: ColumnElement[Any], then: ColumnElement[Any]) -> ColumnElement[Any]:
     # A plugin that was restarted counts from 0 again.
     return case((now >= then, now - then), else_=now)
+
+
+def _by_operator(before: FromClause, older: FromClause) -> ColumnElement[Any]:
+    """Return a day's part of the cost by the operator's prices; None: the day has none.
+
+    That cost is no counter: it may be missing on a day, change its source, and fall a little when
+    types of machines become known. It is what the cost rose by since the day before; if that had
+    none of the same source, the day's share of it by the threads' time.
+    """
+    now, threads = usage.c.operator_cost, usage.c.thread_seconds
+    then = func.coalesce(
+        *(case((_same_source(one), one.c.operator_cost)) for one in (before, older))
+    )
+    threads_then = func.coalesce(before.c.thread_seconds, older.c.thread_seconds, 0.0)
+    share = reckonable(_difference(threads, threads_then)) / threads
+    return case(
+        (now.is_(None), None),
+        (threads < threads_then, now),  # a plugin that was restarted
+        (now >= then, now - then),
+        (now < then, 0.0),
+        (threads >= LEAST_THREADS, reckonable(now) * share),
+        else_=now,
+    )
+
+
+def _same_source(other: FromClause) -> ColumnElement[bool]:
+    return and_(*(other.c[name] == usage.c[name] for name in _OF_OPERATOR[1:]))

@@ -20,6 +20,9 @@ TASKS_RUN = "tasks are running"
 #: A cluster is silent only after it has missed this many beats.
 MISSED_BEATS = 3
 
+#: Fewer seconds of threads are as good as none: what is divided by them may be infinite.
+LEAST_THREADS = 1e-9
+
 # The kinds that ``held_by`` counts, the word for one of each, and what follows the word.
 _HELD = (
     ("running", "task", " running"),

@@ -15,6 +15,7 @@ from daskscope_service.insight.jobs.code_diff import CodeDiffer
 from daskscope_service.insight.jobs.differences import Difference
 from daskscope_service.insight.jobs.summary import has_passed, longer
 from daskscope_service.insight.jobs.waterfall import RunTime, WaterfallPart, Work, parts
+from daskscope_service.insight.verdict import LEAST_THREADS
 from daskscope_service.insight.wording import duration, file_name, number, plural, short, size
 
 #: Two runs differ only beyond both of these: a share of the first one's duration, and seconds.
@@ -25,8 +26,6 @@ _NAMED_SHARE, _MOST_NAMED = 0.30, 2
 _MOST_CANDIDATES = 4
 #: The least difference, as a share, of result sizes and thread counts that is reported.
 _LEAST_DATA = 0.1
-#: Fewer threads are as good as none: what is divided by them may be infinite.
-_LEAST_THREADS = 1e-9
 #: The most lines of a diff.
 _MOST_LINES = 200
 
@@ -247,7 +246,7 @@ def _workers(a: ComparedRun, b: ComparedRun) -> list[Difference]:
         for run in (a, b)
         if run.row["thread_seconds"] and run.row["duration"]
     ]
-    known = len(threads) == 2 and min(threads) >= _LEAST_THREADS
+    known = len(threads) == 2 and min(threads) >= LEAST_THREADS
     if known and abs(threads[1] / threads[0] - 1) >= _LEAST_DATA:
         differing.append(Difference("workers", "threads", *map(short, threads)))
     return differing
