@@ -16,10 +16,9 @@ import pytest
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import Prices
 from daskscope_service.costs import opencost, usage_totals
-from daskscope_service.costs.opencost import NotRead, OpenCost, OpenCostReader
+from daskscope_service.costs.opencost import OpenCost, OpenCostReader, Unreachable
 from daskscope_service.costs.usage import add_up
 from daskscope_service.db.scope import Scope
-from daskscope_service.periodic import SomeFailed
 from daskscope_service.settings import Settings
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service.conftest import NewDatabase
@@ -74,7 +73,7 @@ ALLOCATIONS = [
 class Answers:
     """A server that answers as OpenCost does; ``body`` replaces the answer.
 
-    ``asked`` are the queries.
+    ``asked`` are the queries. Those with the filter ``fails`` have the answer HTTP 500.
     """
 
     def __init__(self) -> None:
@@ -83,6 +82,7 @@ class Answers:
         self.status, self.headers = 200, dict[str, str]()
         self.asked: list[dict[str, str]] = []
         self.drips = False
+        self.fails = ""
         answers = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -112,7 +112,7 @@ class Answers:
         self.asked.append(query | {"path": parts.path})
         data = [{one["name"]: one for one in self.allocations}]
         body = self.body or json.dumps({"code": 200, "data": data}).encode()
-        handler.send_response(self.status)
+        handler.send_response(500 if query["filter"] == self.fails else self.status)
         for name, value in self.headers.items():
             handler.send_header(name, value)
         if self.drips:
@@ -260,6 +260,7 @@ def test_an_answer_that_is_not_valid_changes_nothing_and_is_reported(
     place: Place,
     server: Answers,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     fields: dict[str, Any],
     said: str,
 ) -> None:
@@ -272,15 +273,44 @@ def test_an_answer_that_is_not_valid_changes_nothing_and_is_reported(
     if "took" in said:
         monkeypatch.setattr(opencost, "_MOST_SECONDS", 0.1)
         monkeypatch.setattr(opencost, "_PART", 4)
-    with pytest.raises((NotRead, SomeFailed), match=said):
-        reader.round()
+    assert reader.round() == 0
+    [logged] = [
+        record.getMessage() for record in caplog.records if record.name == opencost.__name__
+    ]
+    assert logged.startswith(
+        "OpenCost, DASKSCOPE_OPENCOST_URL, gave no cost of cluster Scheduler-k in namespace dask: "
+    )
+    assert said in logged
     assert place.get("clusters/Scheduler-k")["price_source"] == "list"
 
 
-def test_a_service_that_cannot_be_reached_is_no_answer(server: Answers) -> None:
+def test_a_service_that_cannot_be_reached_ends_the_round(place: Place, server: Answers) -> None:
     nowhere = OpenCost("http://127.0.0.1:9", "USD", frozenset({"dask"}), {})
-    with pytest.raises(NotRead, match="ConnectionError"):
+    with pytest.raises(Unreachable, match="DASKSCOPE_OPENCOST_URL: ConnectionError"):
         nowhere.cost("dask", SCHEDULER, time.time() - 60, time.time())
+    place.beat("Scheduler-k", deployment=ON_KUBERNETES)
+    with pytest.raises(Unreachable):
+        OpenCostReader(place.service.engine, nowhere, 60.0).round()
+
+
+def test_an_answer_that_is_not_valid_keeps_no_other_cluster_from_its_cost(
+    place: Place, server: Answers, caplog: pytest.LogCaptureFixture
+) -> None:
+    for workspace in ("default", "other"):
+        token = place.service.token(workspace=workspace)
+        for n in range(2):
+            pod = {"k8s.namespace.name": f"dask-{n}", "k8s.pod.name": SCHEDULER}
+            status = make_status(at=time.time(), worker_seconds={"busy": HOUR})
+            fields: dict[str, Any] = {"started_at": time.time() - 60, "deployment": pod}
+            cluster = make_cluster(f"Scheduler-{n}", **fields, prices=None)
+            assert post(place.service.url, token, make_beat(cluster, 1, status=status)).ok
+    server.allocations = [allocation(SCHEDULER, 2.0, namespace="dask-1")]
+    server.fails = 'namespace:"dask-0"'
+    assert reader_of(place, server, "dask-0", "dask-1").round() == 2
+    [logged] = [
+        record.getMessage() for record in caplog.records if record.name == opencost.__name__
+    ]
+    assert "cluster Scheduler-0 in namespace dask-0: HTTP 500 (1 more)" in logged
 
 
 def test_its_address_must_be_one_and_a_price_list_excludes_it(tmp_path: Path) -> None:

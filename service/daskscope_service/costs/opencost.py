@@ -8,6 +8,7 @@ the same label as its scheduler's pod, which Dask's operator, Dask Gateway and D
 from __future__ import annotations
 
 import logging
+import random
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -79,6 +80,10 @@ class NotRead(Exception):
     """OpenCost gave no valid answer; the message says why."""
 
 
+class Unreachable(NotRead):
+    """No connection to OpenCost came about."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenCost:
     """An OpenCost at ``url``.
@@ -121,7 +126,7 @@ class OpenCost:
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> bytes:
         until = time.monotonic() + _MOST_SECONDS
-        parts, size = [], 0
+        parts, size, answered = [], 0, False
         try:
             with requests.get(
                 f"{self.url}/{path}",
@@ -131,6 +136,7 @@ class OpenCost:
                 stream=True,
                 allow_redirects=False,
             ) as answer:
+                answered = True
                 if answer.status_code != 200:
                     raise NotRead(f"HTTP {answer.status_code}")
                 for part in answer.iter_content(_PART):
@@ -140,6 +146,9 @@ class OpenCost:
                     if time.monotonic() > until:
                         raise NotRead(f"its answer took more than {_MOST_SECONDS:.0f} s")
                     parts.append(part)
+        except requests.ConnectionError as error:
+            what = f"no connection to DASKSCOPE_OPENCOST_URL: {type(error).__name__}"
+            raise (NotRead if answered else Unreachable)(what) from None
         except requests.RequestException as error:
             raise NotRead(type(error).__name__) from None
         return b"".join(parts)
@@ -195,13 +204,30 @@ class OpenCostReader:
         self._opencost = opencost
         self._silent_after = silent_after
         self.lease = Lease(engine, WORK)
+        # The ids and namespaces of clusters whose cost this round could not read, and why.
+        self._failed: list[tuple[str, str, NotRead]] = []
 
     def round(self) -> int:
         """Read the costs of clusters that run or have just ended; return how many were stored."""
         with self._engine.connect() as connection:
             names = connection.execute(select(workspace.c.id)).scalars().all()
-        # If it cannot be reached for one workspace, it cannot for the others.
-        return in_each(names, self._workspace, ends_all=NotRead)
+        self._failed = []
+        try:
+            # If it cannot be reached for one workspace, it cannot for the others. So that none is
+            # always the last one, they come in another order each time.
+            names = random.sample(names, len(names))
+            return in_each(names, self._workspace, ends_all=Unreachable)
+        finally:
+            self._log_failed()
+
+    def _log_failed(self) -> None:
+        if self._failed:
+            id, namespace, error = self._failed[0]
+            more = f" ({len(self._failed) - 1} more)" if len(self._failed) > 1 else ""
+            logger.warning(
+                "OpenCost, DASKSCOPE_OPENCOST_URL, gave no cost of cluster %s in namespace %s: %s%s",
+                *(id, namespace, error, more),
+            )
 
     def _workspace(self, name: str) -> int:
         stored = 0
@@ -213,7 +239,13 @@ class OpenCostReader:
                 continue
             until = time.time() if row.stopped_at is None else row.stopped_at
             until = max(until, row.started_at + _LEAST_WINDOW)
-            cost = self._opencost.cost(namespace, pod, row.started_at, until)
+            try:
+                cost = self._opencost.cost(namespace, pod, row.started_at, until)
+            except Unreachable:
+                raise
+            except NotRead as error:
+                self._failed.append((row.id, namespace, error))
+                continue
             if cost is not None:
                 self._store(name, row.id, cost, has_ended=row.stopped_at is not None)
                 stored += 1
