@@ -322,9 +322,10 @@ def _background(
 def _of_opencost(settings: Settings, engine: Engine) -> Iterable[PeriodicTask]:
     connection = opencost.of(settings)
     if connection is not None:
-        reader = opencost.OpenCostReader(engine, connection, settings.silent_after)
+        ended = threading.Event()
+        reader = opencost.OpenCostReader(engine, connection, settings.silent_after, ended)
         seconds = opencost.ROUND_SECONDS
-        yield PeriodicTask(opencost.WORK, reader.round, seconds, lease=reader.lease)
+        yield PeriodicTask(opencost.WORK, reader.round, seconds, lease=reader.lease, ended=ended)
 
 
 def headers(settings: Settings) -> list[tuple[str, str]]:

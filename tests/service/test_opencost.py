@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ from daskscope_service.costs import opencost, usage_totals
 from daskscope_service.costs.opencost import OpenCost, OpenCostReader, Unreachable
 from daskscope_service.costs.usage import add_up
 from daskscope_service.db.scope import Scope
+from daskscope_service.periodic import Stopped
 from daskscope_service.settings import Settings
 from tests.service.beats import make_beat, make_cluster, make_status, post
 from tests.service.conftest import NewDatabase
@@ -81,7 +83,7 @@ class Answers:
         self.body: bytes | None = None
         self.status, self.headers = 200, dict[str, str]()
         self.asked: list[dict[str, str]] = []
-        self.drips = False
+        self.drips, self.is_dripping = False, threading.Event()
         self.fails = ""
         answers = self
 
@@ -117,6 +119,7 @@ class Answers:
             handler.send_header(name, value)
         if self.drips:
             handler.end_headers()
+            self.is_dripping.set()
             while not self._ended.wait(0.01):
                 try:
                     handler.wfile.write(b" ")
@@ -138,7 +141,7 @@ def reader_of(place: Place, server: Answers, *namespaces: str) -> OpenCostReader
         Settings(opencost_url=server.url, opencost_namespaces=namespaces, prices_currency="EUR")
     )
     assert found is not None
-    return OpenCostReader(place.service.engine, found, 60.0)
+    return OpenCostReader(place.service.engine, found, 60.0, threading.Event())
 
 
 @pytest.fixture
@@ -272,7 +275,6 @@ def test_an_answer_that_is_not_valid_changes_nothing_and_is_reported(
         monkeypatch.setattr(opencost, "_MOST_BYTES", 1024)
     if "took" in said:
         monkeypatch.setattr(opencost, "_MOST_SECONDS", 0.1)
-        monkeypatch.setattr(opencost, "_PART", 4)
     assert reader.round() == 0
     [logged] = [
         record.getMessage() for record in caplog.records if record.name == opencost.__name__
@@ -287,10 +289,10 @@ def test_an_answer_that_is_not_valid_changes_nothing_and_is_reported(
 def test_a_service_that_cannot_be_reached_ends_the_round(place: Place, server: Answers) -> None:
     nowhere = OpenCost("http://127.0.0.1:9", "USD", frozenset({"dask"}), {})
     with pytest.raises(Unreachable, match="DASKSCOPE_OPENCOST_URL: ConnectionError"):
-        nowhere.cost("dask", SCHEDULER, time.time() - 60, time.time())
+        nowhere.cost("dask", SCHEDULER, time.time() - 60, time.time(), threading.Event())
     place.beat("Scheduler-k", deployment=ON_KUBERNETES)
     with pytest.raises(Unreachable):
-        OpenCostReader(place.service.engine, nowhere, 60.0).round()
+        OpenCostReader(place.service.engine, nowhere, 60.0, threading.Event()).round()
 
 
 def test_an_answer_that_is_not_valid_keeps_no_other_cluster_from_its_cost(
@@ -318,3 +320,22 @@ def test_its_address_must_be_one_and_a_price_list_excludes_it(tmp_path: Path) ->
         Settings(opencost_url="opencost:9003")
     with pytest.raises(ConfigurationError, match="are both set"):
         Settings(opencost_url="http://opencost:9003", price_list=tmp_path / "prices.csv")
+
+
+def test_a_stop_of_the_service_ends_the_round(place: Place, server: Answers) -> None:
+    for n in range(3):
+        place.beat(f"Scheduler-{n}", deployment=ON_KUBERNETES)
+    found = opencost.of(Settings(opencost_url=server.url, opencost_namespaces=("dask",)))
+    assert found is not None
+    ended = threading.Event()
+    server.drips = True
+    reader = OpenCostReader(place.service.engine, found, 60.0, ended)
+    with ThreadPoolExecutor(1) as pool:
+        round = pool.submit(reader.round)
+        assert server.is_dripping.wait(60)
+        ended.set()
+        with pytest.raises(Stopped):
+            round.result(timeout=60)
+    with pytest.raises(Stopped):
+        reader.round()
+    assert len(server.asked) == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from typing import Any
 import msgspec
 import requests
 from sqlalchemy import Engine, Row, and_, or_, select, update
+from urllib3.exceptions import HTTPError
 
 from daskscope_service.costs import usage_sums
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
 from daskscope_service.db.schema import cluster, usage, workspace
 from daskscope_service.insight.verdict import LEAST_THREADS
-from daskscope_service.periodic import Lease, in_each
+from daskscope_service.periodic import Lease, Stopped, in_each
 from daskscope_service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -35,9 +37,9 @@ _DAY = 86400
 
 #: The name of the lease, and seconds between two rounds.
 WORK, ROUND_SECONDS = "opencost", 300.0
-#: Seconds to connect and between two parts of an answer, of an answer in all, and its bytes.
-_TIMEOUT, _MOST_SECONDS, _MOST_BYTES = (3.0, 10.0), 30.0, 32 << 20
-#: Bytes that are read at once.
+#: Seconds to connect, and of an answer; and its bytes.
+_CONNECTS, _MOST_SECONDS, _MOST_BYTES = 3.0, 30.0, 32 << 20
+#: The most bytes that are read at once.
 _PART = 1 << 16
 #: Clusters of a workspace that one round asks about: the newest ones.
 _MOST_CLUSTERS = 50
@@ -102,13 +104,17 @@ class OpenCost:
             return False
         return namespace in self.namespaces or namespace in self.own.get(name, ())
 
-    def cost(self, namespace: str, pod: str, since: float, until: float) -> float | None:
+    def cost(
+        self, namespace: str, pod: str, since: float, until: float, ended: threading.Event
+    ) -> float | None:
         """Return what the cluster of the scheduler's ``pod`` cost; None if OpenCost knows no such.
 
         Raises
         ------
         NotRead
             OpenCost gave no valid answer.
+        Stopped
+            ``ended`` was set before all of the answer was read.
         """
         window = ",".join(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
                           for at in (since, until))  # fmt: skip
@@ -118,28 +124,30 @@ class OpenCost:
             "filter": f'namespace:"{namespace}"',
         }
         try:
-            answer = _decoder.decode(self._get("allocation/compute", parameters))
+            answer = _decoder.decode(self._get("allocation/compute", parameters, ended))
         except msgspec.MsgspecError as error:
             raise NotRead(f"not an answer of OpenCost: {error}") from None
         allocations = [one for some in answer.data for one in (some or {}).values()]
         return _cost_of(allocations, namespace, pod)
 
-    def _get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+    def _get(self, path: str, parameters: Mapping[str, str], ended: threading.Event) -> bytes:
         until = time.monotonic() + _MOST_SECONDS
-        parts, size, answered = [], 0, False
+        parts, size = [], 0
         try:
             with requests.get(
                 f"{self.url}/{path}",
                 params=parameters,
                 headers=_HEADERS,
-                timeout=_TIMEOUT,
+                timeout=(_CONNECTS, _MOST_SECONDS),
                 stream=True,
                 allow_redirects=False,
             ) as answer:
-                answered = True
                 if answer.status_code != 200:
                     raise NotRead(f"HTTP {answer.status_code}")
-                for part in answer.iter_content(_PART):
+                # Each read returns the bytes that have arrived.
+                while part := answer.raw.read1(_PART, decode_content=True):
+                    if ended.is_set():
+                        raise Stopped
                     size += len(part)
                     if size > _MOST_BYTES:
                         raise NotRead(f"its answer has more than {_MOST_BYTES >> 20} MiB")
@@ -148,8 +156,8 @@ class OpenCost:
                     parts.append(part)
         except requests.ConnectionError as error:
             what = f"no connection to DASKSCOPE_OPENCOST_URL: {type(error).__name__}"
-            raise (NotRead if answered else Unreachable)(what) from None
-        except requests.RequestException as error:
+            raise Unreachable(what) from None
+        except (requests.RequestException, HTTPError) as error:
             raise NotRead(type(error).__name__) from None
         return b"".join(parts)
 
@@ -197,18 +205,32 @@ def _labels(of: _Properties) -> dict[str, str]:
 
 
 class OpenCostReader:
-    """Reads the costs of all workspaces' clusters on Kubernetes, in rounds."""
+    """Reads the costs of all workspaces' clusters on Kubernetes, in rounds.
 
-    def __init__(self, engine: Engine, opencost: OpenCost, silent_after: float) -> None:
+    A round stops early if ``ended`` is set.
+    """
+
+    def __init__(
+        self, engine: Engine, opencost: OpenCost, silent_after: float, ended: threading.Event
+    ) -> None:
         self._engine = engine
         self._opencost = opencost
         self._silent_after = silent_after
+        self._ended = ended
         self.lease = Lease(engine, WORK)
         # The ids and namespaces of clusters whose cost this round could not read, and why.
         self._failed: list[tuple[str, str, NotRead]] = []
 
     def round(self) -> int:
-        """Read the costs of clusters that run or have just ended; return how many were stored."""
+        """Read the costs of clusters that run or have just ended; return how many were stored.
+
+        Raises
+        ------
+        Unreachable
+            No connection to OpenCost came about.
+        Stopped
+            ``ended`` was set meanwhile.
+        """
         with self._engine.connect() as connection:
             names = connection.execute(select(workspace.c.id)).scalars().all()
         self._failed = []
@@ -216,7 +238,7 @@ class OpenCostReader:
             # If it cannot be reached for one workspace, it cannot for the others. So that none is
             # always the last one, they come in another order each time.
             names = random.sample(names, len(names))
-            return in_each(names, self._workspace, ends_all=Unreachable)
+            return in_each(names, self._workspace, ends_all=(Unreachable, Stopped))
         finally:
             self._log_failed()
 
@@ -225,13 +247,15 @@ class OpenCostReader:
             id, namespace, error = self._failed[0]
             more = f" ({len(self._failed) - 1} more)" if len(self._failed) > 1 else ""
             logger.warning(
-                "OpenCost, DASKSCOPE_OPENCOST_URL, gave no cost of cluster %s in namespace %s: %s%s",
-                *(id, namespace, error, more),
+                "OpenCost, DASKSCOPE_OPENCOST_URL, gave no cost of cluster %s in namespace %s: %s",
+                *(id, namespace, f"{error}{more}"),
             )
 
     def _workspace(self, name: str) -> int:
         stored = 0
         for row in self._due(name):
+            if self._ended.is_set():
+                raise Stopped
             self.lease.renew()
             where: dict[str, Any] = row.deployment
             namespace, pod = where.get("k8s.namespace.name"), where.get("k8s.pod.name")
@@ -240,7 +264,7 @@ class OpenCostReader:
             until = time.time() if row.stopped_at is None else row.stopped_at
             until = max(until, row.started_at + _LEAST_WINDOW)
             try:
-                cost = self._opencost.cost(namespace, pod, row.started_at, until)
+                cost = self._opencost.cost(namespace, pod, row.started_at, until, self._ended)
             except Unreachable:
                 raise
             except NotRead as error:
