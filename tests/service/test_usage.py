@@ -245,6 +245,10 @@ def test_a_plugin_that_was_restarted_counts_its_cost_by_the_operators_prices_fro
         of_place = update(schema.usage).where(schema.usage.c.workspace == place.workspace)
         connection.execute(of_place.values(thread_seconds=5e-324))
     assert cost_by_day(place, started, (None, 30.0, 35.0)) == pytest.approx((None, 30.0, 5.0))
+    assert cost_by_day(place, started, (30.0, None, None)) == pytest.approx((30.0, None, None))
+    [used] = [one for one in place.usage() if one["price_source"] == "instances"]
+    assert used["cost"] == pytest.approx(30.0)
+    assert used["prices"] == {"currency": "EUR", "per_hour": {}}
 
 
 def cost_by_day(

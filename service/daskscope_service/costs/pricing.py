@@ -85,6 +85,7 @@ def price_usage(scope: Scope, items: Iterable[Item]) -> list[UsageOfUser]:
 def _priced(prices: WorkspacePrices, row: Item, up: float, threads: float, idle: float) -> Item:
     """Return what changes of ``row`` by its prices."""
     own, per_hour = row["prices"], prices.per_hour
+    has_time = threads >= LEAST_THREADS
     if own is not None and own["currency"] != NO_CURRENCY:
         # The share of an unknown cost is unknown, too.
         idle_cost = None if row["cost"] is None else row["idle_cost"]
@@ -93,12 +94,12 @@ def _priced(prices: WorkspacePrices, row: Item, up: float, threads: float, idle:
         return dict.fromkeys(("prices", "price_source", "cost", "idle_cost"))
     if prices.source == "list" and row["operator_cost"] is not None:
         whole = row["operator_cost"]
-        of_thread = {"thread": whole * _HOUR / threads} if threads else {}
+        of_thread = {"thread": whole * _HOUR / threads} if has_time else {}
         return {
             "prices": {"currency": row["operator_currency"], "per_hour": of_thread},
             "price_source": row["operator_source"],
             "cost": whole,
-            "idle_cost": whole * idle / threads if threads else 0.0,
+            "idle_cost": whole * idle / threads if has_time else 0.0,
         }
     # An older plugin reports no memory and no GPUs: these do not count.
     seconds = {"thread": threads, "gib": row["gib_seconds"], "gpu": row["gpu_seconds"]}
@@ -107,5 +108,5 @@ def _priced(prices: WorkspacePrices, row: Item, up: float, threads: float, idle:
         "prices": {"currency": prices.currency, "per_hour": dict(per_hour)},
         "price_source": prices.source,
         "cost": by_size + per_hour.get("cluster", 0.0) / _HOUR * up,
-        "idle_cost": by_size * idle / threads if threads else 0.0,
+        "idle_cost": by_size * idle / threads if has_time else 0.0,
     }
