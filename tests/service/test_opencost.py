@@ -179,6 +179,12 @@ def test_a_cluster_costs_what_the_pods_with_its_label_cost(place: Place, server:
     server.allocations = [allocation(SCHEDULER, 0.25), allocation("nightly-worker-1", 1.0)]
     reader.round()
     assert place.get("clusters/Scheduler-k")["cost"] == pytest.approx(0.25)
+    # OpenCost corrects costs, so that one may be below 0.
+    server.allocations = [allocation(SCHEDULER, -0.25)]
+    reader.round()
+    assert place.get("clusters/Scheduler-k")["cost"] == 0
+    server.allocations = [allocation(SCHEDULER, 0.25)]
+    reader.round()
     # OpenCost does not know the pod.
     server.allocations = []
     assert reader.round() == 0
@@ -255,6 +261,7 @@ def test_a_workspace_reads_the_costs_of_the_namespaces_that_the_operator_allows(
         ({"body": b"<html>"}, "not an answer of OpenCost"),
         ({"body": b'{"code": 200, "data": {"sets": []}}'}, "not an answer of OpenCost"),
         ({"body": b'{"data": [{"a": {"totalCost": "1"}}]}'}, "not an answer of OpenCost"),
+        ({"allocations": [allocation(SCHEDULER, 1e308)] * 2}, "a cluster that costs 1e+308"),
         ({"body": b" " * 2048}, "more than 0 MiB"),
         ({"drips": True}, "took more than 0 s"),
     ],

@@ -23,6 +23,7 @@ import requests
 from sqlalchemy import Engine, Row, and_, or_, select, update
 from urllib3.exceptions import HTTPError
 
+from daskscope.protocol import MAX_AMOUNT
 from daskscope_service.costs import usage_sums
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
@@ -178,18 +179,24 @@ def of(settings: Settings) -> OpenCost | None:
 
 
 def _cost_of(allocations: Sequence[_Allocation], namespace: str, pod: str) -> float | None:
-    """Return the cost of the pods that have the same label as ``pod``; None without that pod."""
+    """Return the cost of the pods that have the same label as ``pod``; None without that pod.
+
+    It is not below 0, as that of an allocation may be that OpenCost corrects by a bill.
+    """
     own = next((labels for of, labels in _pods(allocations, namespace) if of.pod == pod), None)
     if own is None:
         return None
     label = next((name for name in _LABELS if own.get(name)), None)
-    return sum(
+    cost = sum(
         one.total
         for one in allocations
         if (of := one.properties) is not None
         and of.namespace == namespace
         and (of.pod == pod or (label and _labels(of).get(label) == own[label]))
     )
+    if cost > MAX_AMOUNT:
+        raise NotRead(f"a cluster that costs {cost:g}")
+    return max(cost, 0.0)
 
 
 def _pods(
