@@ -26,6 +26,10 @@ KEY_BYTES = 32
 
 #: A scheme, a host name or an address of IPv4 or IPv6, and perhaps a port.
 _PUBLIC_URL = re.compile(r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?/*", re.IGNORECASE)
+#: A namespace of Kubernetes, perhaps with the workspace that alone may read its costs.
+_NAMESPACE = re.compile(r"(.+=)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+#: A code of ISO 4217, but not that of no currency.
+_CURRENCY = re.compile(r"(?!XXX)[A-Z]{3}")
 
 
 def _setting(default: Any, help: str, **metadata: Any) -> Any:
@@ -102,11 +106,11 @@ class Settings:
         (),
         "Namespace of Kubernetes whose costs all workspaces may read from that OpenCost, or "
         "WORKSPACE=NAMESPACE. For several, repeat the option, or separate them by commas in the "
-        "variable. Default: none, so no costs are read.",
+        "variable. --opencost-url needs at least one.",
         option="--opencost-namespace",
     )
     prices_currency: str = _setting(
-        "USD", "The currency of the price list or of OpenCost, such as EUR."
+        "USD", "The currency of the price list or of OpenCost: its three-letter code."
     )
     otlp_endpoint: str = _setting(
         "",
@@ -291,6 +295,23 @@ class Settings:
             raise ConfigurationError(
                 "DASKSCOPE_OPENCOST_URL and DASKSCOPE_PRICE_LIST are both set; costs are by one of "
                 "them"
+            )
+        if bool(self.opencost_url) != bool(self.opencost_namespaces):
+            pair = ("opencost_url", "opencost_namespaces")
+            given, missing = pair if self.opencost_url else pair[::-1]
+            raise ConfigurationError(
+                f"{variable(given)} is set, {variable(missing)} is not; costs of OpenCost need both"
+            )
+        for one in self.opencost_namespaces:
+            if not _NAMESPACE.fullmatch(one):
+                raise ConfigurationError(
+                    f"DASKSCOPE_OPENCOST_NAMESPACES has {one!r}; it must be a namespace of "
+                    "Kubernetes, such as dask, or WORKSPACE=NAMESPACE"
+                )
+        if not _CURRENCY.fullmatch(self.prices_currency):
+            raise ConfigurationError(
+                f"DASKSCOPE_PRICES_CURRENCY is {self.prices_currency!r}; it must be the "
+                "three-letter code of a currency, such as USD or EUR"
             )
         if urlsplit(self.public_url).path.strip("/"):
             raise ConfigurationError(

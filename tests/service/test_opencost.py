@@ -242,14 +242,14 @@ def test_a_workspace_reads_the_costs_of_the_namespaces_that_the_operator_allows(
     place: Place, server: Answers
 ) -> None:
     place.beat("Scheduler-k", deployment=ON_KUBERNETES)
-    for namespaces in ((), ("other",), ("elsewhere=dask",)):
+    for namespaces in (("other",), ("elsewhere=dask",)):
         assert reader_of(place, server, *namespaces).round() == 0
     assert server.asked == []
     assert reader_of(place, server, "elsewhere=dask", "default=dask").round() == 1
     odd = {"k8s.pod.name": SCHEDULER, "k8s.namespace.name": 'x"+namespace:"dask'}
     place.beat("Scheduler-odd", deployment=odd)
-    allowed = reader_of(place, server, odd["k8s.namespace.name"])
-    assert allowed.round() == 0
+    allowed = OpenCost(server.url, "USD", frozenset({odd["k8s.namespace.name"]}), {})
+    assert OpenCostReader(place.service.engine, allowed, 60.0, threading.Event()).round() == 0
     assert len(server.asked) == 1
 
 
@@ -327,6 +327,33 @@ def test_its_address_must_be_one_and_a_price_list_excludes_it(tmp_path: Path) ->
         Settings(opencost_url="opencost:9003")
     with pytest.raises(ConfigurationError, match="are both set"):
         Settings(opencost_url="http://opencost:9003", price_list=tmp_path / "prices.csv")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"opencost_namespaces": ()}, "DASKSCOPE_OPENCOST_URL is set, .*NAMESPACES is not"),
+        ({"opencost_url": ""}, "DASKSCOPE_OPENCOST_NAMESPACES is set, DASKSCOPE_OPENCOST_URL is"),
+        (
+            {"opencost_namespaces": ("dask", "Dask")},
+            "NAMESPACES has 'Dask'; it must be a namespace",
+        ),
+        ({"opencost_namespaces": ("=dask",)}, "NAMESPACES has '=dask'"),
+        ({"opencost_namespaces": ("imaging=",)}, "NAMESPACES has 'imaging='"),
+        ({"prices_currency": "eur"}, "DASKSCOPE_PRICES_CURRENCY is 'eur'; it must be the three"),
+        ({"prices_currency": ""}, "DASKSCOPE_PRICES_CURRENCY is ''"),
+        ({"prices_currency": "XXX"}, "DASKSCOPE_PRICES_CURRENCY is 'XXX'"),
+    ],
+)
+def test_settings_of_it_that_are_not_valid_are_refused(fields: dict[str, Any], said: str) -> None:
+    valid: dict[str, Any] = {
+        "opencost_url": "http://opencost:9003",
+        "opencost_namespaces": ("dask", "imaging=dask-imaging"),
+        "prices_currency": "EUR",
+    }
+    Settings(**valid)
+    with pytest.raises(ConfigurationError, match=said):
+        Settings(**valid | fields)
 
 
 def test_a_stop_of_the_service_ends_the_round(place: Place, server: Answers) -> None:
