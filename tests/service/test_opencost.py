@@ -248,9 +248,31 @@ def test_a_workspace_reads_the_costs_of_the_namespaces_that_the_operator_allows(
     assert reader_of(place, server, "elsewhere=dask", "default=dask").round() == 1
     odd = {"k8s.pod.name": SCHEDULER, "k8s.namespace.name": 'x"+namespace:"dask'}
     place.beat("Scheduler-odd", deployment=odd)
-    allowed = OpenCost(server.url, "USD", frozenset({odd["k8s.namespace.name"]}), {})
-    assert OpenCostReader(place.service.engine, allowed, 60.0, threading.Event()).round() == 0
-    assert len(server.asked) == 1
+    assert reader_of(place, server, "dask").round() == 1
+    assert {one["filter"] for one in server.asked} == {'namespace:"dask"'}
+
+
+def test_of_too_many_clusters_each_is_asked_about_in_some_round(
+    place: Place, server: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those of others take no room.
+    for n in range(4):
+        elsewhere = {"k8s.namespace.name": "elsewhere", "k8s.pod.name": f"other-{n}"}
+        place.beat(f"Scheduler-other-{n}", deployment=elsewhere)
+    server.allocations = [allocation(f"pod-{n}", 1.0 + n) for n in range(6)]
+    for n in range(6):
+        runs: dict[str, Any] = {"started_at": time.time() - 60 * n - 60, "prices": None}
+        where = {"k8s.namespace.name": "dask", "k8s.pod.name": f"pod-{n}"}
+        cluster = make_cluster(f"Scheduler-{n}", **runs, deployment=where)
+        ended = {"stopped_at": time.time()} if n % 2 else {}
+        status = make_status(at=time.time(), worker_seconds={"busy": HOUR}, **ended)
+        assert post(place.service.url, place.token, make_beat(cluster, 1, status=status)).ok
+    monkeypatch.setattr(opencost, "_MOST_CLUSTERS", 2)
+    reader = reader_of(place, server, "dask")
+    # That one is left out in all of these rounds is next to impossible.
+    assert [reader.round() for _ in range(100)] == [2] * 100
+    found = [place.get(f"clusters/Scheduler-{n}")["cost"] for n in range(6)]
+    assert found == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
 @pytest.mark.parametrize(

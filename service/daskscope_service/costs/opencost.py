@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 import requests
-from sqlalchemy import Engine, Row, and_, or_, select, update
+from sqlalchemy import Engine, Row, func, select, update
 from urllib3.exceptions import HTTPError
 
 from daskscope.protocol import MAX_AMOUNT
@@ -42,7 +42,7 @@ WORK, ROUND_SECONDS = "opencost", 300.0
 _CONNECTS, _MOST_SECONDS, _MOST_BYTES = 3.0, 30.0, 32 << 20
 #: The most bytes that are read at once.
 _PART = 1 << 16
-#: Clusters of a workspace that one round asks about: the newest ones.
+#: Clusters of a workspace that one round asks about; of more, each round chooses others.
 _MOST_CLUSTERS = 50
 #: Seconds after its end in which the cost of a cluster is still read: OpenCost knows it late.
 _SETTLES = 3600.0
@@ -55,8 +55,6 @@ _LEAST_WINDOW = 60.0
 #: characters that are none of Prometheus' by "_".
 _LABELS = ("dask_org_cluster_name", "gateway_dask_org_cluster", "app_kubernetes_io_instance")
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_]")
-#: What Kubernetes allows as the name of a namespace.
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HEADERS = {"Accept": "application/json"}
 
 
@@ -99,11 +97,9 @@ class OpenCost:
     namespaces: frozenset[str]
     own: Mapping[str, frozenset[str]]
 
-    def may_read(self, name: str, namespace: str) -> bool:
-        """Return whether the workspace ``name`` may read the costs of a namespace."""
-        if not _NAMESPACE.fullmatch(namespace):
-            return False
-        return namespace in self.namespaces or namespace in self.own.get(name, ())
+    def of_workspace(self, name: str) -> frozenset[str]:
+        """Return the namespaces whose costs the workspace ``name`` may read."""
+        return self.namespaces | self.own.get(name, frozenset())
 
     def cost(
         self, namespace: str, pod: str, since: float, until: float, ended: threading.Event
@@ -264,10 +260,7 @@ class OpenCostReader:
             if self._ended.is_set():
                 raise Stopped
             self.lease.renew()
-            where: dict[str, Any] = row.deployment
-            namespace, pod = where.get("k8s.namespace.name"), where.get("k8s.pod.name")
-            if not (namespace and pod and self._opencost.may_read(name, namespace)):
-                continue
+            namespace, pod = row.deployment["k8s.namespace.name"], row.deployment["k8s.pod.name"]
             until = time.time() if row.stopped_at is None else row.stopped_at
             until = max(until, row.started_at + _LEAST_WINDOW)
             try:
@@ -284,18 +277,30 @@ class OpenCostReader:
 
     def _due(self, name: str) -> Collection[Row[Any]]:
         """Return clusters without prices of their own that are up, or were until a moment ago."""
+        namespaces = self._opencost.of_workspace(name)
+        if not namespaces:
+            return []
         now = time.time()
         columns = [cluster.c[one] for one in ("id", "started_at", "stopped_at", "deployment")]
-        seen = cluster.c.last_seen_at > now - self._silent_after
-        ended = cluster.c.stopped_at > now - _SETTLES
-        query = select_in(name, cluster, *columns).where(
-            or_(and_(cluster.c.stopped_at.is_(None), seen), ended),
-            cluster.c.prices["currency"].as_string().is_(None),
-            cluster.c.deployment["k8s.pod.name"].as_string().is_not(None),
+        query = (
+            select_in(name, cluster, *columns)
+            .where(
+                cluster.c.deployment["k8s.namespace.name"].as_string().in_(sorted(namespaces)),
+                cluster.c.deployment["k8s.pod.name"].as_string() != "",
+                cluster.c.prices["currency"].as_string().is_(None),
+            )
+            .order_by(func.random())
+            .limit(_MOST_CLUSTERS)
         )
-        query = query.order_by(cluster.c.started_at.desc()).limit(_MOST_CLUSTERS)
+        # In two queries: there is an index for each of these conditions, but none for both.
+        seen = cluster.c.last_seen_at > now - self._silent_after
+        up = query.where(cluster.c.stopped_at.is_(None), seen)
+        ended = query.where(
+            cluster.c.stopped_at.is_not(None), cluster.c.stopped_at > now - _SETTLES
+        )
         with self._engine.connect() as connection:
-            return connection.execute(query).all()
+            rows = [row for some in (up, ended) for row in connection.execute(some)]
+        return random.sample(rows, min(len(rows), _MOST_CLUSTERS))
 
     def _store(self, name: str, id: str, cost: float, *, has_ended: bool) -> None:
         of_operator = {
