@@ -13,16 +13,19 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from sqlalchemy import select
 
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import Prices
 from daskscope_service.costs import opencost, usage_totals
 from daskscope_service.costs.opencost import OpenCost, OpenCostReader, Unreachable
 from daskscope_service.costs.usage import add_up
+from daskscope_service.db import schema
 from daskscope_service.db.scope import Scope
 from daskscope_service.periodic import Stopped
 from daskscope_service.settings import Settings
-from tests.service.beats import make_beat, make_cluster, make_status, post
+from tests.patience import wait_until
+from tests.service.beats import make_beat, make_cluster, make_status, make_tiny_tasks, post
 from tests.service.conftest import NewDatabase
 from tests.service.test_price_list import HOUR, Place
 from tests.service_process import ServiceProcess
@@ -395,3 +398,52 @@ def test_a_stop_of_the_service_ends_the_round(place: Place, server: Answers) -> 
     with pytest.raises(Stopped):
         reader.round()
     assert len(server.asked) == 1
+
+
+def test_findings_are_made_again_with_the_first_cost_and_with_that_after_the_end(
+    place: Place, server: Answers
+) -> None:
+    now = time.time()
+    fields: dict[str, Any] = {"started_at": now - 900, "deployment": ON_KUBERNETES, "prices": None}
+    tiny = make_tiny_tasks("tiny", now - 600, now - 583.6)
+
+    def reports(seq: int, **ended: float) -> None:
+        status = make_status(at=now, worker_seconds={"busy": HOUR}, **ended)
+        beat = make_beat(make_cluster("Scheduler-k", **fields), seq, status=status, **tiny)
+        assert post(place.service.url, place.token, beat).ok
+
+    def costs(expected: dict[str, float]) -> bool:
+        """Return whether the findings cost that, by currency, for each second of a thread."""
+        found = place.get("findings", cluster="Scheduler-k")["items"]
+        return bool(found) and all(
+            {one["currency"]: one["cost"]}
+            == pytest.approx({name: of * one["seconds"] for name, of in expected.items()})
+            for one in found
+            if one["computation"]
+        )
+
+    def is_settled() -> bool:
+        table = schema.computation
+        with place.service.engine.connect() as connection:
+            return connection.execute(select(table.c.judge_at)).scalars().all() == [None]
+
+    reports(1)
+    assert wait_until(lambda: costs({"USD": 0.031611 / HOUR}) and is_settled())
+    reader = reader_of(place, server, "dask")
+    assert reader.round() == 1
+    assert wait_until(lambda: costs({"EUR": 2.75 / HOUR}))
+    # While it runs, its cost grows as its threads' time does.
+    assert wait_until(is_settled)
+    server.allocations = [allocation(SCHEDULER, 5.5, **OWN)]
+    assert reader.round() == 1
+    assert is_settled()
+    reports(2, stopped_at=now)
+    assert wait_until(is_settled)
+    for cost in (5.5, 5.0):
+        server.allocations = [allocation(SCHEDULER, cost, **OWN)]
+        assert reader.round() == 1
+        assert not is_settled()
+        assert wait_until(is_settled)
+        assert costs({"EUR": cost / HOUR})
+    assert reader.round() == 1
+    assert is_settled()

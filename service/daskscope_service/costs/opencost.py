@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 import requests
-from sqlalchemy import Engine, Row, func, select, update
+from sqlalchemy import Connection, Engine, Row, func, select, update
 from urllib3.exceptions import HTTPError
 
 from daskscope.protocol import MAX_AMOUNT
 from daskscope_service.costs import usage_sums
 from daskscope_service.db.engine import writing
 from daskscope_service.db.rows import select_in
-from daskscope_service.db.schema import cluster, usage, workspace
+from daskscope_service.db.schema import cluster, computation, finding, usage, workspace
 from daskscope_service.insight.verdict import LEAST_THREADS
 from daskscope_service.periodic import Lease, Stopped, in_each
 from daskscope_service.settings import Settings
@@ -49,6 +49,8 @@ _SETTLES = 3600.0
 #: By what share, at most, a day's part of the cost of a cluster that runs may be wrong. Stored sums
 #: of past days are removed whenever such a part changes.
 _OFF = 0.01
+#: How many clusters are remembered whose cost was read after their end.
+_REMEMBERED = 20_000
 #: The least seconds of a window: OpenCost computes in minutes.
 _LEAST_WINDOW = 60.0
 #: The label, of a scheduler's pod, whose value all pods of the cluster share. OpenCost replaces the
@@ -223,6 +225,8 @@ class OpenCostReader:
         self.lease = Lease(engine, WORK)
         # The ids and namespaces of clusters whose cost this round could not read, and why.
         self._failed: list[tuple[str, str, NotRead]] = []
+        # The workspaces and ids of clusters whose cost was read after their end.
+        self._final: set[tuple[str, str]] = set()
 
     def round(self) -> int:
         """Read the costs of clusters that run or have just ended; return how many were stored.
@@ -311,8 +315,13 @@ class OpenCostReader:
         of_days = select_in(name, usage, *columns).where(usage.c.cluster == id)
         with writing(self._engine) as connection:
             this = (cluster.c.workspace == name, cluster.c.id == id)
+            before = connection.execute(select(cluster.c.operator_cost).where(*this)).scalar()
             values = of_operator | {"operator_cost": cost}
             connection.execute(update(cluster).where(*this).values(values))
+            if before is None or (
+                has_ended and ((name, id) not in self._final or abs(cost - before) > _OFF * before)
+            ):
+                _judge_anew(connection, name, id)
             days = connection.execute(of_days.order_by(usage.c.day)).all()
             parts = _shared(cost, [row.thread_seconds for row in days])
             off = 0.0 if has_ended else _OFF
@@ -329,6 +338,23 @@ class OpenCostReader:
                 connection.execute(update(usage).where(*of_day).values(values))
             if changed and changed[0][0] < (today := int(time.time() // _DAY)):
                 usage_sums.forget(connection, name, changed[0][0], today)
+        if has_ended:
+            if len(self._final) >= _REMEMBERED:
+                self._final.clear()  # their findings are made once more, that is all
+            self._final.add((name, id))
+
+
+def _judge_anew(connection: Connection, name: str, id: str) -> None:
+    """Have the findings of a cluster's computations made again, for they store what they cost."""
+    found = select_in(name, finding, finding.c.computation).where(finding.c.cluster == id)
+    connection.execute(
+        update(computation)
+        .where(computation.c.workspace == name, computation.c.cluster == id)
+        .where(computation.c.id.in_(found))
+        # Those that run are due anyway.
+        .where(computation.c.judge_at.is_(None))
+        .values(judge_at=0.0)
+    )
 
 
 def _shared(cost: float, threads: Sequence[float]) -> list[float]:
