@@ -260,6 +260,33 @@ def test_a_run_that_gets_its_job_anew_makes_no_news_of_its_user(workspace: Works
     assert _store_notices(workspace) == [before]
 
 
+def test_what_a_computation_and_its_cluster_have_is_one_notice(workspace: Workspace) -> None:
+    now = time.time()
+    tiny = make_tiny_tasks("c1", now - 500, now - 483.6)
+    workspace.beat(status=make_status(threads=4, peak_threads=4), **tiny)
+    wait_until(lambda: _store_notices(workspace))
+    _set(workspace, schema.computation, judge_at=None)
+    _set(workspace, schema.finding, rule="killed-for-memory")
+    of_cluster = {"computation": "", "id": "of the cluster"}
+    with writing(workspace.service.engine) as connection:
+        mine = select(schema.finding).where(schema.finding.c.workspace == workspace.name)
+        [row] = connection.execute(mine).mappings()
+        connection.execute(insert(schema.finding).values({**row} | of_cluster))
+        connection.execute(delete(schema.notice).where(schema.notice.c.workspace == workspace.name))
+    [one] = _store_notices(workspace)
+    assert one[0].startswith("finding:killed-for-memory:job:")
+    # Without the computation's, it is the cluster's.
+    with writing(workspace.service.engine) as connection:
+        theirs = schema.finding.c.computation != ""
+        connection.execute(
+            delete(schema.finding).where(schema.finding.c.workspace == workspace.name, theirs)
+        )
+    assert sorted(id for id, _ in _store_notices(workspace)) == [
+        one[0],
+        "finding:killed-for-memory:user:ada",
+    ]
+
+
 def test_notices_of_findings_that_still_occur_are_kept(workspace: Workspace) -> None:
     old = time.time() - 50 * 86400.0
     notice = schema.notice

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, and_, not_, update
+from sqlalchemy import Connection, Engine, RowMapping, and_, not_, update
 
 from daskscope_service.costs.budgets import list_budgets
 from daskscope_service.costs.forecasts import cost_of_month, month_of, subject
@@ -23,6 +23,7 @@ from daskscope_service.db.schema import (
 )
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.findings.finding import SEVERITIES
+from daskscope_service.insight.findings.rules import OF_BOTH
 from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
 from daskscope_service.queries.mutes import not_muted
@@ -167,8 +168,12 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
         .order_by(finding.c.at, finding.c.cluster, finding.c.id)
         .limit(_MOST_FINDINGS)
     )
+    rows = connection.execute(query).mappings().all()
+    theirs = _of_computations(connection, workspace, rows, now)
     notices: dict[str, dict[str, Any]] = {}
-    for row in connection.execute(query).mappings():
+    for row in rows:
+        if not row["computation"] and (row["cluster"], row["rule"]) in theirs:
+            continue  # the computation's finding is of the same events, and says more
         due_at = row["job_due_at"]
         # At 0 is due what a correction took its job from.
         waits = due_at is not None and (due_at == 0.0 or due_at > now - _JOB_KNOWN_WITHIN)
@@ -200,6 +205,22 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
             **occurs,
         }
     return list(notices.values())
+
+
+def _of_computations(
+    connection: Connection, workspace: str, rows: Sequence[RowMapping], now: float
+) -> set[tuple[str, str]]:
+    """Return the clusters and rules of ``rows`` whose finding computations there have, too."""
+    clusters = {row["cluster"] for row in rows if row["rule"] in OF_BOTH and not row["computation"]}
+    if not clusters:
+        return set()
+    query = select_in(workspace, finding, finding.c.cluster, finding.c.rule).where(
+        finding.c.cluster.in_(clusters),
+        finding.c.rule.in_(OF_BOTH),
+        finding.c.computation != "",
+        *not_muted(connection, workspace, now),
+    )
+    return {(row.cluster, row.rule) for row in connection.execute(query.distinct())}
 
 
 def _over_budget(connection: Connection, workspace: str) -> list[dict[str, Any]]:
