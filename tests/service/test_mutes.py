@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, select
+from sqlalchemy import delete, event, insert, select, update
 
 from daskscope_service.accounts import audit
 from daskscope_service.db.engine import writing
@@ -19,6 +19,7 @@ from daskscope_service.findings.evaluator import Evaluator
 from daskscope_service.findings.otlp_events import FindingEvents
 from daskscope_service.jobs.namer import Namer
 from daskscope_service.notifications import due_notices
+from daskscope_service.queries.causes import causes_by_cost
 from daskscope_service.queries.mutes import mutes_on
 from daskscope_service.service_metrics import ServiceMetrics
 from daskscope_service.settings import Settings
@@ -117,6 +118,30 @@ class Place:
 @pytest.fixture
 def place(shared_service: ServiceProcess) -> Place:
     return Place(shared_service)
+
+
+@pytest.mark.parametrize("whose", ["computation", "job"])
+def test_a_muted_finding_hides_none_of_its_cluster(place: Place, whose: str) -> None:
+    place.judge()
+    job, rule = place.job_of("tiny"), "killed-for-memory"
+    with writing(place.service.engine) as connection:
+        ours = finding.c.workspace == place.workspace
+        connection.execute(update(finding).where(ours).values(rule=rule))
+        [row] = connection.execute(select(finding).where(ours)).mappings()
+        of_cluster = {"computation": "", "id": "of the cluster"}
+        connection.execute(insert(finding).values({**row} | of_cluster))
+
+    def count() -> int:
+        with place.service.engine.connect() as connection:
+            scope = Scope(connection, place.workspace, time.time(), 60.0)
+            return sum(one.findings for one in causes_by_cost(scope, 0.0) if one.rule == rule)
+
+    assert count() == 1
+    of_job = {"job": job, "cluster": None, "computation": None}
+    place.mute(rule=rule, **(of_job if whose == "job" else {}))
+    assert count() == 1
+    place.mute(rule=rule, computation=None)
+    assert count() == 0
 
 
 def test_a_muted_finding_is_folded_and_sent_to_nobody(place: Place) -> None:

@@ -147,6 +147,8 @@ def _costs_twice(scope: Scope, since: float, *keys: Column[Any]) -> Select[Any]:
     theirs = scope.select(finding, finding.c.cluster, finding.c.rule).where(
         *(finding.c.at >= since, FINDING_COSTS, finding.c.rule.in_(OF_BOTH)),
         finding.c.computation != "",
+        # A muted one is not counted, so the cluster's is.
+        *not_muted(scope.connection, scope.workspace, scope.now),
     )
     return _costs(scope, since, *keys).where(
         finding.c.rule.in_(OF_BOTH),
