@@ -55,6 +55,8 @@ def test_a_list_has_prices_by_type_and_may_have_the_sizes_of_machines(tmp_path: 
         ("type,price,gib\nm5.large,0.1,0\n", 2, "gib is '0'; it must be a number from 0.001 to"),
         ("type,price\nm5.large,nan\n", 2, "price is 'nan'"),
         ("type,price\nm5.large,1\nm5.large,2\n", 3, "type 'm5.large' has a line already"),
+        ("type,price,gib,gib\n", 1, "the first line must name the columns"),
+        ('type,price\n"m5\nlarge",1\nm5.large,x\n', 4, "price is 'x'"),
         ("type,price\n,1\n", 2, "type has 0 characters"),
         ("type,price\nm5.large,0,1\n", 2, "has 3 fields, but the first line 2"),
     ],

@@ -86,14 +86,16 @@ def read(path: Path, currency: str) -> PriceList:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = list(enumerate(csv.reader(file), 1))
+            reader = csv.reader(file)
+            # A field in quotes may have several lines: the number is that of the last one.
+            lines = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError(f"DASKSCOPE_PRICE_LIST is {path}: {why}") from None
     rows = [(line, [one.strip() for one in row]) for line, row in lines
             if any(map(str.strip, row)) and not row[0].lstrip().startswith("#")]  # fmt: skip
     names = rows[0][1] if rows else []
-    if names[:2] != list(_COLUMNS[:2]) or not set(names) <= set(_COLUMNS):
+    if names[:2] != list(_COLUMNS[:2]) or sorted(set(names) & set(_COLUMNS)) != sorted(names):
         line = rows[0][0] if rows else 1
         raise _wrong(path, line, f"the first line must name the columns: {','.join(_COLUMNS)}")
     if len(rows) > _MOST_LINES:
