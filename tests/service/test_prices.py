@@ -194,6 +194,7 @@ def test_every_page_says_whose_prices_they_are_and_that_it_is_an_estimate(place:
     assert "have no cost" in see("/settings/prices")
     place.set(thread=0.5)
     assert "estimate, by the workspace" in see("/clusters/Scheduler-1")
+    assert '<dd class="faint">since <code>register()</code></dd>' in see("/clusters/Scheduler-1")
     people = see("/people")
     assert "10.00 USD" in people
     assert "thread 0.5 USD an hour" in people
