@@ -20,9 +20,12 @@ from daskscope_service.db import schema
 from daskscope_service.db.engine import open_database, upgrade_database, writing
 from daskscope_service.jobs import reassignment
 from daskscope_service.jobs.corrections import undo
-from daskscope_service.jobs.namer import Namer
+from daskscope_service.jobs.namer import WORK, Namer
+from daskscope_service.jobs.reassignment import unassign
+from daskscope_service.periodic import Lease
 from daskscope_service.queries.job_runs import ALL_RUNS, assign_runs_anew
 from daskscope_service.settings import Settings
+from tests.patience import wait_until
 from tests.postgresql import PostgresServer
 from tests.service.beats import make_code
 from tests.service.job_history import EDITED, Place
@@ -67,16 +70,21 @@ class Corrected(Place):
         marked = select(func.count()).where(
             job.c.workspace == self.workspace, job.c.assign_before.is_not(None)
         )
-        for _ in range(1000):
-            found = self.jobs(runs=runs)
+        namer = Namer(self.service.engine, 60.0)
+        jobs: list[Any] = []
+
+        def is_settled() -> bool:
+            namer.round()
             with self.service.engine.connect() as connection:
-                if (
-                    not connection.execute(waiting).scalar()
-                    and not connection.execute(marked).scalar()
-                ):
-                    return found
-            Namer(self.service.engine, 60.0).round()
-        raise AssertionError("runs are still without their jobs")
+                if connection.execute(waiting).scalar() or connection.execute(marked).scalar():
+                    return False
+            if not self.summed():
+                return False
+            jobs[:] = self.answer("jobs")["items"]
+            return bool(sum(one["runs"] for one in jobs) == runs)
+
+        assert wait_until(is_settled), jobs
+        return jobs
 
 
 @pytest.fixture
@@ -225,7 +233,18 @@ def test_a_correction_that_is_made_while_runs_get_their_jobs_counts(
 def test_many_runs_go_part_by_part(place: Corrected, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reassignment, "_TOGETHER", 2)
     old, new = two_jobs(place)
-    id = place.corrected(old, merge_into=new)
+    engine, lease, run = place.service.engine, Lease(place.service.engine, WORK), schema.computation
+    of_old = select(func.count()).where(run.c.workspace == place.workspace, run.c.job == old)
+    assert wait_until(lease.take)  # so that the service itself does nothing meanwhile
+    try:
+        id = place.corrected(old, merge_into=new)
+        left = []
+        while unassign(engine, place.workspace, time.time()):
+            with engine.connect() as connection:
+                left.append(connection.execute(of_old).scalar())
+        assert left == [1, 0]
+    finally:
+        lease.give_back(done=False)
     assert [one["runs"] for one in place.settled(5)] == [5]
     place.undo(id)
     assert sorted(one["runs"] for one in place.settled(5)) == [2, 3]
