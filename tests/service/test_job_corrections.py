@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from typing import Any
 
@@ -177,6 +178,19 @@ def test_a_job_under_one_name_is_split_by_code_and_by_shape_and_put_together_aga
     [whole] = place.settled(6)
     assert (whole["id"], whole["runs"]) == (job["id"], 6)
     assert place.answer("job-corrections")["items"] == []
+
+
+def test_jobs_of_one_title_are_told_apart_by_their_ids(place: Corrected) -> None:
+    old, new = two_jobs(place)
+    place.corrected(new, name="the copy")
+    page = place.member.get(f"{place.service.url}/jobs/{old}/correct", timeout=30).text
+    choice = f"the copy: result = load('a').sum().compute() (2 runs, ada, {new})"
+    assert choice in words(html.unescape(page))
+    same = "“result = load('a').sum().compute()”"
+    place.undo(place.answer("job-corrections")["items"][0]["id"])
+    sentence = place.answer(f"jobs/{old}/correction-preview", merge_into=new)["sentence"]
+    assert f"All 3 runs of {same} ({old}), and all that come" in sentence
+    assert f"become runs of {same} ({new}), which" in sentence
 
 
 def test_a_name_is_shown_in_place_of_the_title_and_kept_with_who_gave_it(place: Corrected) -> None:

@@ -87,8 +87,10 @@ def preview(scope: Scope, requested: Wish) -> str:
     subject, other = _checked(scope, requested)
     title = _quoted(subject)
     if other is not None:
-        there = _runs(other)
-        return merge_in_words(title, f"All {_runs(subject)}", _quoted(other), there)
+        into, there = _quoted(other), _runs(other)
+        if title == into:
+            title, into = f"{title} ({subject.id})", f"{into} ({other.id})"
+        return merge_in_words(title, f"All {_runs(subject)}", into, there)
     if requested.kind == "name":
         return name_in_words(title, f"“{requested.name}”")
     by: SplitBy = "code" if requested.split_by == "code" else "shape"
