@@ -163,6 +163,17 @@ def test_a_flame_graph_is_of_all_profiles_or_there_is_none_and_why(pair: Pair) -
     assert "1 profile of the second run cannot be shown" in page
 
 
+def test_it_leads_to_the_job_of_the_second_run_by_its_title(pair: Pair) -> None:
+    a, b = (pair.send(id, 10.0, spans=("nightly",)) for id in "ab")
+    [job] = pair.jobs(runs=2)
+    link = f'<a href="/jobs/{job["id"]}">nightly</a>'
+    assert link in pair.page(f"/comparisons?a={a}&b={b}")
+    [head, row] = pair.session.get(f"{pair.service.url}/jobs.csv", timeout=30).text.splitlines()
+    cells = dict(zip(head.split(","), row.split(","), strict=True))
+    assert cells["call"] == "result = load('a').sum().compute()"
+    assert cells["given_name"] == ""
+
+
 def test_few_runs_do_not_say_what_runs_of_their_job_vary_by(pair: Pair) -> None:
     a, b = pair.send("a", 10.0), pair.send("b", 20.0, each=4.0)
     [job] = pair.jobs(runs=2)

@@ -21,7 +21,7 @@ def job_group() -> None:
 
     \b
     The commands need a token of scopes read and admin; corrections needs read alone.
-    For example, after a script was moved:
+    For example, after a file was renamed:
       daskscope list jobs
       daskscope job merge 0f3c9ab17c55d0e2 77ab01c5c55d4e2a
     """

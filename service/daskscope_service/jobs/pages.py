@@ -18,7 +18,7 @@ from daskscope_service.jobs.parameters import SORT, asked_repeats, asked_runs, a
 from daskscope_service.jobs.repeats import LEAST_SECONDS
 from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
-from daskscope_service.queries.jobs import Sort, list_jobs, one_job, titles_of
+from daskscope_service.queries.jobs import Sort, jobs_of, list_jobs, one_job, titles_of
 from daskscope_service.queries.profiles import Profiles, newest_profiles
 from daskscope_service.queries.repeats import list_repeats
 from daskscope_service.web.downloads import csv_list, make_columns
@@ -33,7 +33,8 @@ _SIDES: tuple[Side, ...] = ("after", "before")
 _MOST_SHOWN = 50
 
 _CSV = make_columns(
-    "id level name title user status first_at last_at last_cluster last_computation runs",
+    "id level name title given_name call user status",
+    "first_at last_at last_cluster last_computation runs",
     "usual_seconds=duration spread_share=spread usual_task_seconds=task_seconds",
     "cost_of_30_days_estimate=cost currency price_source change",
     {
@@ -133,6 +134,7 @@ def comparison() -> ResponseReturnValue:
     with reading() as scope:
         compared = compare_runs(scope, a, b)
         profiles = [_profiles(scope, compared[run]) for run in ("a", "b")]
+        jobs = jobs_of(scope, [compared["b"]["job"]]) if compared["b"]["job"] else []
     graph = None
     # A graph of some of the profiles would show changes that nobody made.
     whole = not any(read.more or read.unreadable or read.misfits for read in profiles)
@@ -144,6 +146,7 @@ def comparison() -> ResponseReturnValue:
         "comparison.html",
         now=time.time(),
         c=compared,
+        job=jobs[0] if jobs else None,
         fall=waterfall_bars(compared),
         graph=graph,
         width=side,
