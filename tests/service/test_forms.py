@@ -28,7 +28,7 @@ from daskscope_service.findings import mutes
 from daskscope_service.findings.mutes import NewMute
 from daskscope_service.insight.findings.rules import RULES
 from daskscope_service.jobs import corrections
-from daskscope_service.jobs.corrections import Wish
+from daskscope_service.jobs.corrections import Correction
 from daskscope_service.notifications import targets
 from daskscope_service.notifications.addresses import check
 from daskscope_service.policies import idle_policies
@@ -195,7 +195,7 @@ def make_workspace(app: Flask) -> Workspace:
                 runs=1,
             )
         )
-        correction = corrections.correct(change, Wish(_JOB, name="before"))
+        correction = corrections.correct(change, Correction(_JOB, name="before"))
     return Workspace(
         name,
         {

@@ -45,7 +45,7 @@ def findings() -> ResponseReturnValue:
     with reading() as scope:
         if not has_clusters(scope):
             return first_run()
-        page = _found(scope, which)
+        page = _listed(scope, which)
         costs = causes_by_cost(scope, which.since or 0.0, which.until)
     return render_template(
         "findings.html",
@@ -65,10 +65,10 @@ def findings() -> ResponseReturnValue:
 @signed_in
 def findings_csv() -> ResponseReturnValue:
     """Answer with the findings that the address asks for, as CSV."""
-    return csv_list(_CSV, _found, _asked_for(), "findings")
+    return csv_list(_CSV, _listed, _asked_for(), "findings")
 
 
-def _found(scope: Scope, which: Selection) -> Page[ListedFinding]:
+def _listed(scope: Scope, which: Selection) -> Page[ListedFinding]:
     severity = optional("severity", SEVERITIES)
     return list_findings(scope, which, asked_rule("rule"), severity, effects=False)
 

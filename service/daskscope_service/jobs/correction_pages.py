@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from daskscope_service.accounts.access import acting_as, changing, may_act, signed_in
 from daskscope_service.db.scope import Selection, reading
 from daskscope_service.jobs import corrections
-from daskscope_service.jobs.corrections import TooManyCorrections, Wish
+from daskscope_service.jobs.corrections import Correction, TooManyCorrections
 from daskscope_service.queries.job_corrections import current_job, list_corrections
 from daskscope_service.queries.jobs import jobs_of, list_jobs, titles_of
 from daskscope_service.web.fields import Missing, Unfit
@@ -46,14 +46,15 @@ def listed() -> ResponseReturnValue:
 def question(job_id: str) -> ResponseReturnValue:
     """Show what can be corrected about a job or, if the address asks for it, what that will do."""
     refuse_unknown(*_FIELDS)
-    return _question(job_id, _wish(job_id, {name: request.args.get(name, "") for name in _FIELDS}))
+    requested = Correction(job_id, **{name: request.args.get(name, "") for name in _FIELDS})
+    return _question(job_id, requested)
 
 
 @blueprint.post("/jobs/<job_id>/correct")
 @acting_as("member")
 def correct(job_id: str) -> ResponseReturnValue:
     """Merge, split or name a job."""
-    requested = _wish(job_id, {name: said(name) for name in _FIELDS})
+    requested = Correction(job_id, **{name: said(name) for name in _FIELDS})
     try:
         with changing() as change:
             corrections.correct(change, requested)
@@ -91,12 +92,8 @@ def undo(correction_id: str) -> ResponseReturnValue:
     return redirect(url_for(".listed"), code=303)
 
 
-def _wish(job_id: str, fields: dict[str, str]) -> Wish:
-    return Wish(job_id, **fields)
-
-
 def _question(
-    job_id: str, requested: Wish, status: int = 200, wrong: str | None = None
+    job_id: str, requested: Correction, status: int = 200, wrong: str | None = None
 ) -> ResponseReturnValue:
     sentence = None
     with reading() as scope:

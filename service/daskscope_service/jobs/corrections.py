@@ -60,7 +60,7 @@ class TooManyCorrections(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Correction:
     """A correction that a user asks for. Exactly one of the fields after ``job`` has a value.
 
     ``merge_into`` is the id of another job, ``split_by`` code or shape, ``name`` the job's name.
@@ -82,7 +82,7 @@ class Wish:
         return self.merge_into or self.split_by or self.name
 
 
-def preview(scope: Scope, requested: Wish) -> str:
+def preview(scope: Scope, requested: Correction) -> str:
     """Return what a correction would do, in words. Raises as :func:`correct`."""
     subject, other = _checked(scope, requested)
     title = _quoted(subject)
@@ -97,7 +97,7 @@ def preview(scope: Scope, requested: Wish) -> str:
     return split_in_words(by, _parts(scope, requested.job, by))
 
 
-def correct(change: Change, requested: Wish) -> str:
+def correct(change: Change, requested: Correction) -> str:
     """Store a correction; return its id. A new name takes the place of the one before.
 
     Raises
@@ -189,7 +189,7 @@ def _with_runs_of(scope: Scope, id: str) -> set[str]:
     return jobs
 
 
-def _checked(scope: Scope, requested: Wish) -> tuple[JobView, JobView | None]:
+def _checked(scope: Scope, requested: Correction) -> tuple[JobView, JobView | None]:
     """Return the job, and the one that it is to be merged into; raise as :func:`correct`."""
     if sum(map(bool, (requested.merge_into, requested.split_by, requested.name))) != 1:
         raise Unfit(

@@ -12,7 +12,7 @@ from daskscope import api_types as types
 from daskscope_service.accounts.access import changing, require, require_role
 from daskscope_service.db.scope import Item, Page, reading
 from daskscope_service.jobs import corrections
-from daskscope_service.jobs.corrections import TooManyCorrections, Wish
+from daskscope_service.jobs.corrections import Correction, TooManyCorrections
 from daskscope_service.queries.job_corrections import list_corrections
 from daskscope_service.web.fields import Name
 from daskscope_service.web.operation import answers
@@ -59,7 +59,7 @@ def get_corrections() -> Item:
 @answers(types.JobCorrectionPreview, *_CHOICES)
 def preview(job_id: str) -> Item:
     """Answer with what a correction of a job would do; change nothing. Send one parameter."""
-    requested = Wish(job_id, *(request.args.get(one.name, "") for one in _CHOICES))
+    requested = Correction(job_id, *(request.args.get(one.name, "") for one in _CHOICES))
     with reading() as scope:
         return {"sentence": corrections.preview(scope, requested)}
 
@@ -69,7 +69,7 @@ def preview(job_id: str) -> Item:
 @answers(types.JobCorrection, body=CorrectionRequest, statuses=(201,), problems=(404, 409))
 def post_correction(body: CorrectionRequest) -> Item:
     """Merge, split or name a job. Its runs get their jobs anew, in the background."""
-    requested = Wish(body.job, body.merge_into or "", body.split_by or "", body.name or "")
+    requested = Correction(body.job, body.merge_into or "", body.split_by or "", body.name or "")
     try:
         with changing() as change:
             id = corrections.correct(change, requested)

@@ -76,7 +76,7 @@ _DIGITS, _PART_DIGITS = 16, 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _JobOfRun:
     """The job of a computation, None if it has none yet, and when to look again."""
 
     row: Item
@@ -210,20 +210,20 @@ class Namer:
         self._repeats.write(name, groups)  # first: else a computation would not be due any more
         writing_again(self._engine, write)
 
-    def _look(self, scope: Scope, one: Known, steps: Mapping[str, Step]) -> _Found:
+    def _look(self, scope: Scope, one: Known, steps: Mapping[str, Step]) -> _JobOfRun:
         """Return which job a computation is a run of, and when to look again, if ever."""
         row, traits, now = one.row, one.traits, scope.now
         ended = row["stopped_at"] is not None
         if row["job"] is not None:
-            return _Found(row, None, row["job"], None)
+            return _JobOfRun(row, None, row["job"], None)
         since = row["stopped_at"] if ended else row["started_at"]
         if one.waits_for_code and abs(now - since) < _ARRIVES:
-            return _Found(row, None, None, now + _AGAIN)
+            return _JobOfRun(row, None, None, now + _AGAIN)
         if not ended and (one.waits_for_code or needs_groups(traits)):
-            return _Found(row, None, None, None)  # due again once it ends
+            return _JobOfRun(row, None, None, None)  # due again once it ends
         identity = identity_of(traits)
         if identity is None:
-            return _Found(row, None, None, None)
+            return _JobOfRun(row, None, None, None)
 
         def key_of(by: SplitBy) -> str | None:
             if by == "shape" and not ended:
@@ -233,7 +233,7 @@ class Namer:
 
         # Anyone who reads a hash without a key could test guesses of the code.
         id = self._keyed(identity.key)[:_DIGITS]
-        return _Found(row, identity, corrected(id, steps, key_of), None)
+        return _JobOfRun(row, identity, corrected(id, steps, key_of), None)
 
     def _summed(self, name: str, now: float) -> int:
         """Summarise the jobs that are due; return how many they were."""

@@ -45,7 +45,7 @@ def count(engine: Engine, whose: Whose) -> dict[str, int]:
         counts[schema.point.name] = connection.execute(number).scalar_one()
     for table in (schema.span, schema.log_record):
         if whose.user is not None:
-            counts[table.name] = sum(len(keys) for keys in _found(engine, whose, table))
+            counts[table.name] = sum(len(keys) for keys in _keys_in_batches(engine, whose, table))
     return {name: number for name, number in counts.items() if number}
 
 
@@ -90,14 +90,14 @@ def _delete_from(engine: Engine, table: Table, whose: Whose, pace: Throttle) -> 
         yield from remove(engine, table, keys(whose, table), pace)
     else:
         # Finding a user's rows takes longer than removing them, so others can write meanwhile.
-        for batch in _found(engine, whose, table):
+        for batch in _keys_in_batches(engine, whose, table):
             yield Removed(table.name, 0)
             while batch:
                 some, batch = batch[: pace.rows], batch[pace.rows :]
                 yield remove_keys(engine, table, some)
 
 
-def _found(engine: Engine, whose: Whose, table: Table) -> Iterator[list[tuple[Any, ...]]]:
+def _keys_in_batches(engine: Engine, whose: Whose, table: Table) -> Iterator[list[tuple[Any, ...]]]:
     # Yields the keys of the rows, some at a time.
     key, order = list(table.primary_key), reading_order(whose, table)
     columns = list(dict.fromkeys([*needed(table), *order]))
