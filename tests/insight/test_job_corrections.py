@@ -9,6 +9,7 @@ from daskscope_service.insight.jobs.corrections import (
     Step,
     corrected,
     ends_of,
+    jobs_before,
     merged_into,
     split_in_words,
     undo_in_words,
@@ -37,6 +38,13 @@ def test_merges_and_splits_follow_each_other() -> None:
     jobs = ["z", "b-d", "b-c-t", "x", "bb"]
     assert ends_of("a", steps, jobs) == {"z", "b-d", "b-c-t"}
     assert ends_of("x", steps, jobs) == {"x"}
+
+
+def test_jobs_before_are_those_whose_runs_came_here() -> None:
+    steps = {"a": Step("merge", "b"), "b": Step("split", "code"), "b-c": Step("merge", "z")}
+    assert jobs_before("z", steps) == {"b-c", "b", "a"}
+    assert jobs_before("b-d", steps) == {"b", "a"}
+    assert jobs_before("x", steps) == set()
 
 
 def test_what_is_not_known_yet_is_no_job() -> None:

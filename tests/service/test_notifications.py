@@ -287,6 +287,27 @@ def test_what_a_computation_and_its_cluster_have_is_one_notice(workspace: Worksp
     ]
 
 
+def test_a_corrected_job_makes_no_news_of_what_was_reported(workspace: Workspace) -> None:
+    now = time.time()
+    tiny = make_tiny_tasks("c1", now - 500, now - 483.6)
+    workspace.beat(status=make_status(threads=4, peak_threads=4), **tiny)
+    wait_until(lambda: _store_notices(workspace))
+    [job] = workspace.get("jobs")["items"]
+    reported = _found_at(workspace)
+    # The run is of a part of its job now, as a correction that splits it would have it.
+    split = {"id": "c", "job": job["id"], "kind": "split", "value": "code"}
+    row = {"workspace": workspace.name, "changed_at": now, "changed_by": "ada"}
+    with writing(workspace.service.engine) as connection:
+        connection.execute(insert(schema.job_correction).values(row | split))
+    _set(workspace, schema.computation, job=f"{job['id']}-0a1b")
+    part = (f"finding:tiny-tasks:job:{job['id']}-0a1b", "warning")
+    assert part in _store_notices(workspace)
+    table = schema.notice
+    found_at = select(table.c.found_at).where(table.c.workspace == workspace.name)
+    with workspace.service.engine.connect() as connection:
+        assert list(connection.execute(found_at).scalars()) == [reported, reported]
+
+
 def test_notices_of_findings_that_still_occur_are_kept(workspace: Workspace) -> None:
     old = time.time() - 50 * 86400.0
     notice = schema.notice

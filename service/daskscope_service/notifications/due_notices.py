@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, RowMapping, and_, not_, update
+from sqlalchemy import Connection, Engine, Row, RowMapping, and_, not_, update
 
 from daskscope_service.costs.budgets import list_budgets
 from daskscope_service.costs.forecasts import cost_of_month, month_of, subject
@@ -21,11 +22,14 @@ from daskscope_service.db.schema import (
     job,
     notice,
 )
+from daskscope_service.db.scope import Scope
 from daskscope_service.db.statements import Upsert
 from daskscope_service.insight.findings.finding import SEVERITIES
 from daskscope_service.insight.findings.rules import OF_BOTH
+from daskscope_service.insight.jobs.corrections import jobs_before
 from daskscope_service.insight.verdict import OF_VERDICT, cluster_verdict
 from daskscope_service.notifications import wording as words
+from daskscope_service.queries.job_corrections import steps_of
 from daskscope_service.queries.mutes import not_muted
 
 #: A finding is news for this many seconds since the work began, and since the finding was made.
@@ -68,19 +72,16 @@ def store_new_notices(
         notices = [*_over_budget(connection, workspace), *_findings(connection, workspace)]
         if listens:
             notices += _silent(connection, workspace, silent_after)
+        jobs = {one["id"]: job for one in notices if (job := one.pop("job", None))}
         now = time.time()
         given = {"workspace": workspace, "found_at": now, "severity": None, "seen_at": None}
         new = {one["id"]: given | one for one in notices}
         occurred = []
-        ids = list(new)
-        for first in range(0, len(ids), _AT_ONCE):
-            some = ids[first : first + _AT_ONCE]
-            columns = (notice.c.id, notice.c.severity, notice.c.seen_at)
-            known = select_in(workspace, notice, *columns).where(notice.c.id.in_(some))
-            for row in connection.execute(known):
-                values = _occurred_again(new.pop(row.id), row.severity, row.seen_at, now)
-                if values:
-                    occurred.append((row, values))
+        for row in _known(connection, workspace, list(new)):
+            values = _occurred_again(new.pop(row.id), row.severity, row.seen_at, now)
+            if values:
+                occurred.append((row, values))
+        _keep_quiet(connection, workspace, new, jobs, now)
     if not (new or occurred):
         return
     statement = Upsert(engine, notice)
@@ -96,6 +97,43 @@ def store_new_notices(
             )
 
 
+def _known(connection: Connection, workspace: str, ids: list[str]) -> list[Row[Any]]:
+    """Return the notices that exist of those with these ids."""
+    columns = (notice.c.id, notice.c.severity, notice.c.seen_at, notice.c.found_at)
+    known = select_in(workspace, notice, *columns)
+    rows: list[Row[Any]] = []
+    for first in range(0, len(ids), _AT_ONCE):
+        some = ids[first : first + _AT_ONCE]
+        rows += connection.execute(known.where(notice.c.id.in_(some)))
+    return rows
+
+
+def _keep_quiet(
+    connection: Connection,
+    workspace: str,
+    new: Mapping[str, dict[str, Any]],
+    jobs: Mapping[str, str],
+    now: float,
+) -> None:
+    """Date back what is new only because a correction gave its run another job.
+
+    It then has the time of the notice of the job before, and is not sent. ``jobs`` are those of
+    the notices, by the notices' ids.
+    """
+    of_jobs = {id: job for id, job in jobs.items() if id in new}
+    steps = steps_of(Scope(connection, workspace, now, 0.0)) if of_jobs else {}
+    if not steps:
+        return
+    new_of = defaultdict(list)
+    for id, now_job in of_jobs.items():
+        for before in jobs_before(now_job, steps):
+            new_of[id.replace(f":{now_job}", f":{before}")].append(new[id])
+    for row in _known(connection, workspace, list(new_of)):
+        for one in new_of[row.id]:
+            if not _is_news(one["severity"], row.severity, row.seen_at, now):
+                one["found_at"] = row.found_at
+
+
 def _occurred_again(
     one: Mapping[str, Any], severity: str | None, seen_at: float | None, now: float
 ) -> dict[str, Any] | None:
@@ -103,11 +141,20 @@ def _occurred_again(
 
     ``severity`` and ``seen_at`` are the notice's. With a new ``found_at``, it is sent once more.
     """
-    if severity is None or seen_at is None:
+    if seen_at is None:
         return None  # not of a finding
-    if _graver(one["severity"], severity) or abs(now - seen_at) > COMES_BACK_AFTER:
+    if _is_news(one["severity"], severity, seen_at, now):
         return dict(one)
     return {"seen_at": now} if seen_at < now - _NOTED_EACH else None
+
+
+def _is_news(
+    severity: str | None, severity_before: str | None, seen_at: float | None, now: float
+) -> bool:
+    """Return whether a finding is news though there is a notice of it, last seen at ``seen_at``."""
+    if severity is None or severity_before is None or seen_at is None:
+        return False
+    return _graver(severity, severity_before) or abs(now - seen_at) > COMES_BACK_AFTER
 
 
 def _graver(severity: str, than: str) -> bool:
@@ -202,6 +249,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
             "cluster": row["cluster"],
             "sentence": words.finding({**row}),
             "path": f"{path}#finding-{row['rule']}",
+            "job": row["job"],
             **occurs,
         }
     return list(notices.values())

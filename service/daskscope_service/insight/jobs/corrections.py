@@ -75,6 +75,19 @@ def merged_into(id: str, steps: Mapping[str, Step]) -> str:
     return id
 
 
+def jobs_before(id: str, steps: Mapping[str, Step]) -> set[str]:
+    """Return the other jobs whose runs may have become runs of the job ``id``."""
+    seen: set[str] = set()
+    wanted = [id]
+    while wanted:
+        one = wanted.pop()
+        if one not in seen:
+            seen.add(one)
+            wanted += whole_jobs(one)
+            wanted += [job for job, step in steps.items() if step == Step("merge", one)]
+    return seen - {id}
+
+
 def ends_of(id: str, steps: Mapping[str, Step], jobs: Collection[str]) -> set[str]:
     """Return which of ``jobs`` may have runs that the job ``id`` would have without corrections."""
     seen: set[str] = set()
