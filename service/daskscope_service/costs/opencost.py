@@ -346,11 +346,11 @@ class OpenCostReader:
 
 def _judge_anew(connection: Connection, name: str, id: str) -> None:
     """Have the findings of a cluster's computations made again, for they store what they cost."""
-    found = select_in(name, finding, finding.c.computation).where(finding.c.cluster == id)
+    with_findings = select_in(name, finding, finding.c.computation).where(finding.c.cluster == id)
     connection.execute(
         update(computation)
         .where(computation.c.workspace == name, computation.c.cluster == id)
-        .where(computation.c.id.in_(found))
+        .where(computation.c.id.in_(with_findings))
         # Those that run are due anyway.
         .where(computation.c.judge_at.is_(None))
         .values(judge_at=0.0)
