@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import http.client
 import json
 import logging
@@ -13,7 +14,7 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -528,12 +529,17 @@ async def let_in() -> None:
         await asyncio.sleep(0)
 
 
-def make_front(app: Any) -> Front:
+def make_front(
+    app: Any,
+    *,
+    limits: dict[str, int] | None = None,
+    sender_of: Callable[[str], str | None] = lambda _: None,
+) -> Front:
     return Front(
         app,
         threads=1,
-        limits={},
-        may_send=lambda _: False,
+        limits=limits or {},
+        sender_of=sender_of,
         at_once=_not_at_once,
         refusals=Refusals(ServiceMetrics(), []),
         connections=Connections(1, idle=3600, places=100),
@@ -718,12 +724,13 @@ def test_who_waits_to_be_asked_for_a_body_is_refused_before_it(
     assert peer.recv(12) == b"HTTP/1.1 413"
 
 
-class Dribble:
+class Dribble(Answered):
     """A request of RSGI that brings ``parts``, and then nothing more."""
 
     def __init__(self, *parts: bytes, ends: bool = False) -> None:
         self._parts = list(parts)
         self._ends = ends
+        self.is_read = False  # all parts of it
 
     async def __call__(self) -> bytes:
         if not self._ends:
@@ -733,12 +740,25 @@ class Dribble:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for part in self._parts:
             yield part
+        self.is_read = True
         if not self._ends:
             await asyncio.Event().wait()
 
 
+def post(workspace: str, path: str, length: int) -> Any:
+    """Return the scope of a request of RSGI with a body, which waits to be asked for it."""
+    scope = get("192.0.2.1", path)
+    scope.method = "POST"
+    scope.headers = {
+        "authorization": f"Bearer {workspace}",
+        "content-length": str(length),
+        "expect": "100-continue",
+    }
+    return scope
+
+
 def receive(reception: Reception, request: Dribble, length: int | None, limit: int) -> bytes:
-    return asyncio.run(reception.receive(request, length, limit))
+    return asyncio.run(reception.receive(request, length, limit, "ours"))
 
 
 @pytest.mark.parametrize("length", [None, 10, 10 * SMALL])
@@ -749,19 +769,71 @@ def test_a_body_has_a_deadline_however_long_it_is(length: int | None) -> None:
 
 
 def test_large_bodies_share_a_room_and_give_it_back() -> None:
-    reception = Reception(room=3 * SMALL)
+    reception = Reception(room=6 * SMALL)
     large = b"x" * SMALL
 
-    def bring(parts: int) -> bytes:
-        return receive(reception, Dribble(*[large] * parts, ends=True), None, MIB)
+    def bring(parts: int, sender: str = "ours") -> bytes:
+        request = Dribble(*[large] * parts, ends=True)
+        return asyncio.run(reception.receive(request, None, MIB, sender))
 
     first = bring(2)
     with pytest.raises(Problem) as raised:
         bring(2)
     assert (raised.value.status, raised.value.headers) == (503, {"Retry-After": "5"})
     assert receive(reception, Dribble(b"{}", ends=True), None, MIB) == b"{}"  # small ones go on
-    reception.give_back(first)
+    theirs = bring(2, "theirs")  # of what one sender alone may not have
+    reception.give_back(first, "ours")
+    reception.give_back(theirs, "theirs")
     assert bring(3) == large * 3
+
+
+def test_a_workspace_that_stops_sending_leaves_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front, "Reception", functools.partial(Reception, room=12 * SMALL))
+
+    def app(environ: Any, start: Any) -> list[bytes]:
+        try:
+            environ["wsgi.input"].read()
+        except Problem as problem:
+            start(f"{problem.status} refused", [])
+        else:
+            start("200 OK", [])
+        return []
+
+    async def run() -> tuple[list[int], int]:
+        there = make_front(
+            app, limits={"/v1/metrics": MIB}, sender_of=lambda shown: shown.partition(" ")[2]
+        )
+        attackers = [Dribble(b"x" * (2 * SMALL - 1)) for _ in range(8)]
+        under_way = [
+            asyncio.create_task(there.__rsgi__(post("theirs", "/v1/metrics", 2 * SMALL), one))
+            for one in attackers
+        ]
+        while not all(one.is_read or one.status for one in attackers):
+            await asyncio.sleep(0)
+        other = Dribble(b"x" * (2 * SMALL), ends=True)
+        await there.__rsgi__(post("ours", "/v1/metrics", 2 * SMALL), other)
+        for one in under_way:
+            one.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.to_thread(there.close)
+        return [one.status for one in attackers], other.status
+
+    refused, answered = asyncio.run(run())
+    assert answered == 200
+    assert 503 in refused
+
+
+def test_what_came_early_buys_no_time_in_which_nothing_comes() -> None:
+    async def run() -> None:
+        reception = Reception(grace=0.01, rate=1)
+        async with asyncio.timeout(PATIENCE):
+            await reception.receive(Dribble(b"x" * 2 * SMALL), 3 * SMALL, MIB, "ours")
+
+    with pytest.raises(Problem) as raised:
+        asyncio.run(run())
+    assert raised.value.status == 408
 
 
 def test_what_breaks_off_is_not_taken_for_a_whole_body() -> None:

@@ -45,14 +45,16 @@ class TokenCache:
         cached = self._tokens.get(hash_of(text))
         return cached[1] if cached is not None and now < cached[0] else None
 
-    def may_send(self, authorization: str) -> bool:
-        """Return whether this ``Authorization`` header holds a token that may send data."""
+    def sender_of(self, authorization: str) -> str | None:
+        """Return the workspace of the token in an ``Authorization`` header if it may send data."""
         scheme, _, text = authorization.partition(" ")
         if scheme.lower() != "bearer":
-            return False
+            return None
         now = time.time()
         token = self.find(text.strip(), now)
-        return token is not None and token.state(now) == "active" and "ingest" in token.scopes
+        if token is None or token.state(now) != "active" or "ingest" not in token.scopes:
+            return None
+        return token.workspace
 
     def in_force(self, token: Token) -> bool:
         """Return whether the database still has the token, and it was not revoked."""

@@ -73,9 +73,9 @@ class Front:
         How many requests ``app`` works on at a time.
     limits
         Bytes of the largest body, by path; for other paths it is ``SMALL``.
-    may_send
-        Returns whether a request with this ``Authorization`` may send a large body. It may query
-        the database.
+    sender_of
+        Returns the workspace for which a request with this ``Authorization`` may send a large
+        body, or None. It may query the database.
     at_once
         Answers a request with a small body on the event loop, or returns None.
     refusals
@@ -90,7 +90,7 @@ class Front:
         *,
         threads: int,
         limits: Mapping[str, int],
-        may_send: Callable[[str], bool],
+        sender_of: Callable[[str], str | None],
         at_once: Callable[[WSGIEnvironment, bytes], Awaitable[Answer | None]],
         refusals: Refusals,
         connections: Connections,
@@ -98,7 +98,7 @@ class Front:
         self._app = app
         self._at_once = at_once
         self._limits = limits
-        self._may_send = may_send
+        self._sender_of = sender_of
         self._reception = Reception()
         self._threads = _Threads(threads, "daskscope-request")
         self._aside = _Threads(2, "daskscope-ready")
@@ -176,8 +176,8 @@ class Front:
                 return await threads.run(who, _respond, self._app, environ, request, False)
         try:
             with self._arriving.place(who):
-                limit = await self._limit(path, environ, length, who)
-                body = await self._receive(environ, request, length, limit)
+                limit, sender = await self._limit(path, environ, length, who)
+                body = await self._receive(environ, request, length, limit, sender)
                 if length is not None and length <= SMALL:
                     answer = await self._at_once(environ, body)
                     if answer is not None:
@@ -193,13 +193,13 @@ class Front:
             with waiting.place(who):
                 return await threads.run(who, _respond, self._app, environ, request, False)
         finally:
-            self._reception.give_back(body)
+            self._reception.give_back(body, sender)
 
     async def _receive(
-        self, environ: WSGIEnvironment, request: Any, length: int | None, limit: int
+        self, environ: WSGIEnvironment, request: Any, length: int | None, limit: int, sender: str
     ) -> bytes:
         try:
-            return await self._reception.receive(request, length, limit)
+            return await self._reception.receive(request, length, limit, sender)
         except Problem:
             if "HTTP_EXPECT" not in environ:  # else the client waits to be asked
                 await drain(request, self._limits.get(environ["PATH_INFO"], SMALL))
@@ -207,21 +207,21 @@ class Front:
 
     async def _limit(
         self, path: str, environ: WSGIEnvironment, length: int | None, who: str
-    ) -> int:
-        """Return how many bytes of a body are accepted."""
+    ) -> tuple[int, str]:
+        """Return how many bytes of a body are accepted, and whose share of the room it takes."""
         limit = self._limits.get(path, SMALL)
         if limit > SMALL and (length is None or length > SMALL):
             shown = environ.get("HTTP_AUTHORIZATION", "")
             try:
-                if not await self._threads.run(who, self._may_send, shown):
-                    return SMALL
+                workspace = await self._threads.run(who, self._sender_of, shown)
             except DBAPIError:
                 raise Problem(
                     503,
                     "The database does not answer at the moment; send this again.",
                     headers={"Retry-After": "5"},
                 ) from None
-        return limit
+            return (SMALL, who) if workspace is None else (limit, workspace)
+        return limit, who
 
 
 class _Threads:

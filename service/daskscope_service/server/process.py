@@ -236,7 +236,7 @@ def _load(settings: Settings) -> Any:
         threads=settings.threads,
         limits=limits(settings),
         at_once=parts.fast_path.answer,
-        may_send=parts.tokens.may_send,
+        sender_of=parts.tokens.sender_of,
         refusals=Refusals(parts.instruments, headers(settings)),
         connections=Connections(
             settings.port, idle=settings.connection_idle, places=_connections()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+from collections import Counter
 from typing import Any, NoReturn
 
 from daskscope_service.web import forms
 from daskscope_service.web.body import too_large
 from daskscope_service.web.problems import Problem
 
-#: Seconds that a body may take in any case, and the bytes that it must bring for each second more.
+#: How many seconds a body may be late, and the bytes that it must bring in each second.
 _GRACE = 10.0
 _RATE = 32 * 1024
 
@@ -64,16 +65,18 @@ class Reception:
     ----------
     room
         Bytes that large bodies may take together, from their first byte until :meth:`give_back`.
+        Those of one sender may take as many as are still free.
     grace, rate
-        Seconds that a body may take in any case, and the bytes that it must bring for each more.
+        How many seconds a body may be late, and the bytes that it must bring in each second.
     """
 
     def __init__(self, room: int = _ROOM, grace: float = _GRACE, rate: int = _RATE) -> None:
         self._free = room
+        self._of: Counter[str] = Counter()
         self._grace = grace
         self._rate = rate
 
-    async def receive(self, request: Any, length: int | None, limit: int) -> bytes:
+    async def receive(self, request: Any, length: int | None, limit: int, sender: str) -> bytes:
         """Return the body of an RSGI ``request``.
 
         Parameters
@@ -82,6 +85,8 @@ class Reception:
             How many bytes the sender announces; None if it does not.
         limit
             The most bytes that are accepted.
+        sender
+            Whose share of the room it takes.
 
         Raises
         ------
@@ -101,51 +106,62 @@ class Reception:
             except RuntimeError as error:  # RSGI's own error
                 raise GoneError from error
             return body
-        return await self._receive_parts(request, length, limit)
+        return await self._receive_parts(request, length, limit, sender)
 
-    def give_back(self, body: bytes) -> None:
-        """Free the room of a ``body`` that was received, once it is no longer needed."""
+    def give_back(self, body: bytes, sender: str) -> None:
+        """Free the room of a ``body`` of ``sender``, once it is no longer needed."""
         if len(body) > SMALL:
-            self._free += len(body)
+            self._take(sender, -len(body))
 
-    async def _receive_parts(self, request: Any, length: int | None, limit: int) -> bytes:
+    def _take(self, sender: str, size: int) -> None:
+        self._free -= size
+        self._of[sender] += size
+        if not self._of[sender]:
+            del self._of[sender]
+
+    async def _receive_parts(
+        self, request: Any, length: int | None, limit: int, sender: str
+    ) -> bytes:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        deadline = loop.time() + self._grace
         parts: list[bytes] = []
         size = empty = 0
         try:
-            async with asyncio.timeout_at(began + self._grace) as timer:
+            async with asyncio.timeout_at(deadline) as timer:
                 async for part in request:
                     if not part:
                         empty += 1  # the end; another one before it is an error
                         continue
                     empty = 0
                     size += len(part)
-                    self._free -= len(part)
+                    self._take(sender, len(part))
                     parts.append(part)
                     if size > limit:
                         raise too_large(limit)
-                    if size > SMALL and self._free < 0:
+                    if size > SMALL and self._of[sender] > self._free:
                         raise _no_room()
-                    timer.reschedule(began + self._grace + size / self._rate)
+                    # What comes early buys no time in which nothing comes.
+                    deadline += len(part) / self._rate
+                    deadline = min(deadline, loop.time() + self._grace)
+                    timer.reschedule(deadline)
                     if size == length:
                         break
             if size < length if length is not None else empty > 1:
                 raise GoneError
         except BaseException as error:
-            self._free += size
+            self._take(sender, -size)
             if isinstance(error, TimeoutError):
                 raise self._too_slow() from None
             raise
         if size <= SMALL:
-            self._free += size
+            self._take(sender, -size)
         return b"".join(parts)
 
     def _too_slow(self) -> Problem:
         return Problem(
             408,
-            f"The body arrived too slowly: it may take {self._grace:g} seconds, plus one "
-            f"second for each {self._rate} bytes of it.",
+            f"The body arrived too slowly: it must bring {self._rate} bytes per second, and may "
+            f"be {self._grace:g} seconds late.",
         )
 
 
@@ -165,6 +181,7 @@ async def drain(request: Any, limit: int) -> None:
 def _no_room() -> Problem:
     return Problem(
         503,
-        "Too many large bodies arrive at the same time; send this again in a moment.",
+        "Too many large bodies arrive at the same time, or too many of your workspace; send this "
+        "again in a moment.",
         headers={"Retry-After": "5"},
     )
