@@ -238,7 +238,7 @@ def _start(
         price_list.of(settings),
         keeps_costs=bool(settings.opencost_url),
     )
-    turns = DecodingTurns(most_of_all=max(1, settings.threads // 2))
+    turns = DecodingTurns(most_of_all=(settings.threads + 1) // 2)
     answers = heartbeats.Answers(
         writer, beats, CommandQueue(engine), quotas, instruments, settings.url, turns
     )

@@ -144,6 +144,19 @@ def test_those_who_wait_leave_threads_to_others_however_many_workspaces_they_are
         one.result()
 
 
+def test_a_workspace_leaves_as_many_turns_to_others_as_it_has() -> None:
+    turns = DecodingTurns(most_of_all=4)
+    with ThreadPoolExecutor(3) as pool, turns.turn("first"):
+        waiting = [pool.submit(_take, turns, "first")]
+        assert wait_until(lambda: turns._count == {"first": 2})
+        with pytest.raises(Problem, match="2 large requests of the workspace first"):
+            pool.submit(_take, turns, "first").result(PATIENCE)
+        waiting.append(pool.submit(_take, turns, "second"))
+        assert wait_until(lambda: turns._count == {"first": 2, "second": 1})
+    for one in waiting:
+        one.result()
+
+
 def _take(turns: DecodingTurns, workspace: str) -> None:
     with turns.turn(workspace):
         pass

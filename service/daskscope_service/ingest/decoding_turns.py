@@ -3,7 +3,7 @@
 A compressed body of a few kilobytes can take seconds to decode, and forty times its bytes of
 memory. So such bodies wait before they take anything that others need, such as a place of the
 writer. Few bodies of a workspace may wait, and the other workspaces' turn comes after one of them,
-not after all.
+not after all. And a workspace never wants more turns than it leaves to others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class DecodingTurns:
     """The turns. May be used from any thread.
 
     ``most``: how many bodies of a workspace may wait for a turn or have it. ``most_of_all``: how
-    many of all workspaces, because they take threads that pages need.
+    many of all workspaces, because they take threads that pages need. Of those, a workspace may
+    have as many as are still free.
     """
 
     def __init__(self, most: int = MOST_OF_ONE, most_of_all: int = 2 * MOST_OF_ONE) -> None:
@@ -47,14 +48,15 @@ class DecodingTurns:
         mine = threading.Event()
         with self._lock:
             count = self._count.get(workspace, 0)
-            if count >= self._most:
+            free = self._most_of_all - sum(self._count.values())
+            if count and count >= min(self._most, free):
                 raise Problem(
                     429,
                     f"{count} large requests of the workspace {workspace} are already waiting to "
                     "be decoded. Send this one again in a moment, or send smaller requests.",
                     headers={"Retry-After": "1"},
                 )
-            if sum(self._count.values()) >= self._most_of_all:
+            if free <= 0:
                 raise Problem(
                     429,
                     f"{self._most_of_all} large requests are already waiting to be decoded. Send "
