@@ -206,11 +206,13 @@ def _waited(scope: Scope, cluster: Item) -> list[Run]:
     """Return the unfinished computations of a cluster whose tasks waited, the longest first.
 
     They waited because no worker could run them. While the cluster is up, these are computations
-    that run, and may have waited for 0 seconds so far. At most :data:`_MOST_WAITED` are read.
+    that run, and may have waited for 0 seconds so far: of these the longest alone is read. Of
+    others, it is at most :data:`_MOST_WAITED`.
     """
     table = schema.computation
     query = scope.select(table).where(table.c.cluster == cluster["id"])
-    if cluster_verdict(cluster, scope.now, scope.silent_after).status == "running":
+    is_up = cluster_verdict(cluster, scope.now, scope.silent_after).status == "running"
+    if is_up:
         held = cluster["held_by"] or {}
         if not waiting_for_worker(held, cluster["workers"], unrunnable="unrunnable"):
             return []
@@ -220,7 +222,8 @@ def _waited(scope: Scope, cluster: Item) -> list[Run]:
             table.c.status.in_(("running", "cancelled")), table.c.unrunnable_seconds > 0
         )
     query = query.order_by(table.c.unrunnable_seconds.desc(), table.c.id)
-    return [_run(scope, row, cluster) for row in scope.items(query.limit(_MOST_WAITED))]
+    rows = scope.items(query.limit(1 if is_up else _MOST_WAITED))
+    return [_run(scope, row, cluster) for row in rows]
 
 
 def _groups(scope: Scope, *, cluster: str, computation: str) -> list[Group]:
