@@ -357,3 +357,45 @@ def test_a_silent_cluster_is_judged_once_more_and_then_seldom(
     # As it is heard, as its silence is found, and every ten minutes.
     assert [round(after / 60) for after in judged] == [0, 1, 10, 20]
     assert [one[2] for one in place.found("default")] == ["silent"]
+
+
+def test_a_computation_is_judged_again_once_it_has_its_job_and_not_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, table = time.time(), schema.computation
+    naming = namer.Namer(place.engine, 60.0)
+
+    def judge_at(id: str) -> float | None:
+        query = select(table.c.judge_at).where(table.c.id == id)
+        with place.engine.connect() as connection:
+            found: float | None = connection.execute(query).scalar_one()
+            return found
+
+    def send(id: str) -> None:
+        tiny = make_tiny_tasks(id, now - 300, now - 283.6)
+        place.keep("default", status=BUSY, cluster=make_cluster(started_at=now - 400), **tiny)
+
+    send("judged-first")
+    place.evaluator.round()
+    assert judge_at("judged-first") is None
+    naming.round()
+    assert (judge_at("judged-first") or time.time() + 1) <= time.time()
+    place.evaluator.round()
+    assert judge_at("judged-first") is None
+    naming.round()
+    assert judge_at("judged-first") is None
+
+    # It gets its job while it is judged without one.
+    of_computation = evidence.of_computation
+
+    def meanwhile(*args: Any) -> Any:
+        naming.round()
+        return of_computation(*args)
+
+    send("named-meanwhile")
+    with monkeypatch.context() as patch:
+        patch.setattr(evidence, "of_computation", meanwhile)
+        place.evaluator.round()
+    assert (judge_at("named-meanwhile") or time.time() + 1) <= time.time()
+    place.evaluator.round()
+    assert judge_at("named-meanwhile") is None

@@ -202,6 +202,19 @@ def _store_notices(workspace: Workspace) -> list[tuple[str, str | None]]:
         return [(row.id, row.severity) for row in connection.execute(query)]
 
 
+def _wait_until_judged(workspace: Workspace) -> None:
+    """Wait until a computation has its job, and is not about to be judged by it."""
+    table = schema.computation
+    waits = or_(table.c.judge_at.is_not(None), table.c.job.is_(None))
+    query = select(table.c.id).where(table.c.workspace == workspace.name, waits)
+
+    def is_judged() -> bool:
+        with workspace.service.engine.connect() as connection:
+            return connection.execute(query).first() is None
+
+    wait_until(is_judged)
+
+
 def _set(workspace: Workspace, table: Any, **values: Any) -> None:
     with writing(workspace.service.engine) as connection:
         connection.execute(update(table).where(table.c.workspace == workspace.name).values(values))
@@ -221,6 +234,7 @@ def test_a_finding_is_news_again_only_once_it_has_changed(workspace: Workspace) 
     wait_until(lambda: workspace.get("computations")["items"][0]["cause"])
     # It is of its job, for which it waits.
     wait_until(lambda: _store_notices(workspace))
+    _wait_until_judged(workspace)
     [job] = workspace.get("jobs")["items"]
     whose = f"job:{job['id']}"
     assert _store_notices(workspace) == [(f"finding:tiny-tasks:{whose}", "warning")]
@@ -265,7 +279,7 @@ def test_what_a_computation_and_its_cluster_have_is_one_notice(workspace: Worksp
     tiny = make_tiny_tasks("c1", now - 500, now - 483.6)
     workspace.beat(status=make_status(threads=4, peak_threads=4), **tiny)
     wait_until(lambda: _store_notices(workspace))
-    _set(workspace, schema.computation, judge_at=None)
+    _wait_until_judged(workspace)
     _set(workspace, schema.finding, rule="killed-for-memory")
     of_cluster = {"computation": "", "id": "of the cluster"}
     with writing(workspace.service.engine) as connection:

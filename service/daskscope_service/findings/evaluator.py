@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, exists, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Engine, Select, exists, select, tuple_, update
 
 from daskscope_service.db.engine import writing, writing_again
 from daskscope_service.db.rows import select_in
@@ -56,17 +56,22 @@ _ANEW = 0.0
 _MARKED_TOGETHER = 1000
 #: Beats after the end of a computation within which its last measurements arrive.
 _SETTLES = 3
-#: Seconds until a computation is judged again while it is not known of which job it is a run.
+#: Seconds until a computation is judged again that a correction took from its job, until it has one
+#: again. Who gives other computations their job has them judged again.
 _JOB_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The findings of a computation, when to judge it again (None: never), and if it has ended."""
+    """The findings of a computation, when to judge it again (None: never), and if it has ended.
+
+    ``job`` is the id of its job, by which it was judged; None: it had none.
+    """
 
     findings: list[Item]
     next_at: float | None
     has_ended: bool
+    job: str | None = None
 
 
 class Evaluator:
@@ -180,7 +185,9 @@ class Evaluator:
             had = _with_findings(connection, name, rows)
             for row, one in zip(rows, judged, strict=True):
                 new += store_findings(connection, name, row.cluster, row.id, one.findings)
-                _judged_at(connection, name, row, one.next_at)
+                # If it has got its job meanwhile, it stays due.
+                same_job = computation.c.job.is_not_distinct_from(one.job)
+                _judged_at(connection, name, row, one.next_at, same_job)
         self._report(name, new)
         changed = [
             (row.cluster, row.id)
@@ -202,8 +209,10 @@ class Evaluator:
             )
         ).first()
         gathered = evidence.of_computation(scope, self._store, row.cluster, row.id)
-        if gathered is None or gathered.run is None or whose is None:
+        if whose is None:
             return _Judged([], None, has_ended=True)
+        if gathered is None or gathered.run is None:
+            return _Judged([], None, has_ended=True, job=whose.job)
         run, of = gathered.run, gathered.cluster
         next_at: float | None = None
         runs = of.status == "running" and run.status == "running"
@@ -213,10 +222,10 @@ class Evaluator:
                 next_at = scope.now + _RUNNING_SECONDS
             elif known_for < _SETTLES * gathered.interval:
                 next_at = scope.now + gathered.interval
-        if next_at is None and whose.job is None and whose.job_due_at is not None:
+        if next_at is None and whose.job is None and whose.job_due_at == 0.0:
             next_at = scope.now + _JOB_SECONDS  # some findings are by the runs of its job
         findings = as_rows(judge(gathered), whose.user, run.started_at, scope.now)
-        return _Judged(findings, next_at, has_ended=not runs)
+        return _Judged(findings, next_at, has_ended=not runs, job=whose.job)
 
     def _repriced(self) -> dict[str, float]:
         """Return when prices or thresholds last changed, by workspace, where findings are due."""
@@ -253,8 +262,14 @@ def _with_findings(connection: Connection, name: str, rows: Sequence[Any]) -> se
     return {(row[0], row[1]) for row in connection.execute(query)}
 
 
-def _judged_at(connection: Connection, name: str, row: Any, next_at: float | None) -> None:
-    """Store when to judge a computation again.
+def _judged_at(
+    connection: Connection,
+    name: str,
+    row: Any,
+    next_at: float | None,
+    *conditions: ColumnElement[bool],
+) -> None:
+    """Store when to judge a computation again, under ``conditions``.
 
     If more of it has arrived meanwhile, ``judge_at`` stays: the writer has set it.
     """
@@ -262,7 +277,7 @@ def _judged_at(connection: Connection, name: str, row: Any, next_at: float | Non
         update(computation)
         .where(computation.c.workspace == name)
         .where(computation.c.cluster == row.cluster, computation.c.id == row.id)
-        .where(computation.c.seq == row.seq)
+        .where(computation.c.seq == row.seq, *conditions)
         .values(judge_at=next_at)
     )
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    func,
     literal,
     select,
     update,
@@ -181,9 +182,13 @@ class Namer:
                 "of_status": one.row["status"],
                 "now_job": one.job,
                 "next_at": one.next_at,
+                "judged_at": None if one.job is None else now,
             }
             for one in looks
         ]
+        # Some findings are by the runs of the job. What earlier versions stored, or a correction
+        # took from its job, is due at 0: of that, the newest runs are judged again alone.
+        judged_at = case((computation.c.job_due_at > 0.0, bindparam("judged_at", type_=Float)))
 
         def write(connection: Connection) -> None:
             # No correction is made while this is written. If one was made since the steps were
@@ -200,7 +205,11 @@ class Namer:
                 .where(computation.c.id == bindparam("of_id"))
                 # If it has ended meanwhile, it is due again already.
                 .where(computation.c.status == bindparam("of_status"))
-                .values(job=bindparam("now_job"), job_due_at=bindparam("next_at")),
+                .values(
+                    job=bindparam("now_job"),
+                    job_due_at=bindparam("next_at"),
+                    judge_at=func.coalesce(computation.c.judge_at, judged_at),
+                ),
                 changed,
             )
             connection.execute(
