@@ -322,6 +322,42 @@ def test_a_corrected_job_makes_no_news_of_what_was_reported(workspace: Workspace
         assert list(connection.execute(found_at).scalars()) == [reported, reported]
 
 
+def test_what_is_known_of_a_computation_is_no_news_when_it_gets_its_job(
+    workspace: Workspace,
+) -> None:
+    now = time.time()
+    tiny = make_tiny_tasks("c1", now - 500, now - 483.6)
+    workspace.beat(status=make_status(threads=4, peak_threads=4), **tiny)
+    wait_until(lambda: workspace.get("computations")["items"][0]["cause"])
+    _wait_until_judged(workspace)
+    [job] = workspace.get("jobs")["items"]
+    # As that of one that runs, which gets its job at its end.
+    _set(workspace, schema.computation, job=None, job_due_at=None)
+    _remove_notices(workspace)
+    assert _store_notices(workspace) == [("finding:tiny-tasks:user:ada", "warning")]
+    _set(workspace, schema.notice, found_at=now - 60)
+    _set(workspace, schema.computation, job=job["id"])
+    assert len(_store_notices(workspace)) == 2
+    assert _times(workspace) == {now - 60}
+    # A graver one is news.
+    _set(workspace, schema.finding, severity="critical")
+    _store_notices(workspace)
+    assert max(_times(workspace)) > now
+
+
+def _remove_notices(workspace: Workspace) -> None:
+    with writing(workspace.service.engine) as connection:
+        ours = schema.notice.c.workspace == workspace.name
+        connection.execute(delete(schema.notice).where(ours))
+
+
+def _times(workspace: Workspace) -> set[float]:
+    """Return when notices were found."""
+    query = select(schema.notice.c.found_at).where(schema.notice.c.workspace == workspace.name)
+    with workspace.service.engine.connect() as connection:
+        return set(connection.execute(query).scalars())
+
+
 def test_notices_of_findings_that_still_occur_are_kept(workspace: Workspace) -> None:
     old = time.time() - 50 * 86400.0
     notice = schema.notice

@@ -73,6 +73,8 @@ def store_new_notices(
         if listens:
             notices += _silent(connection, workspace, silent_after)
         jobs = {one["id"]: job for one in notices if (job := one.pop("job", None))}
+        # A computation that runs may get its job only at its end: until then, it is its user's.
+        before = {one["id"]: of_user for one in notices if (of_user := one.pop("id_before", None))}
         now = time.time()
         given = {"workspace": workspace, "found_at": now, "severity": None, "seen_at": None}
         new = {one["id"]: given | one for one in notices}
@@ -81,7 +83,7 @@ def store_new_notices(
             values = _occurred_again(new.pop(row.id), row.severity, row.seen_at, now)
             if values:
                 occurred.append((row, values))
-        _keep_quiet(connection, workspace, new, jobs, now)
+        _keep_quiet(connection, workspace, new, jobs, before, now)
     if not (new or occurred):
         return
     statement = Upsert(engine, notice)
@@ -99,7 +101,7 @@ def store_new_notices(
 
 def _known(connection: Connection, workspace: str, ids: list[str]) -> list[Row[Any]]:
     """Return the notices that exist of those with these ids."""
-    columns = (notice.c.id, notice.c.severity, notice.c.seen_at, notice.c.found_at)
+    columns = [notice.c[name] for name in ("id", "severity", "seen_at", "found_at", "path")]
     known = select_in(workspace, notice, *columns)
     rows: list[Row[Any]] = []
     for first in range(0, len(ids), _AT_ONCE):
@@ -113,24 +115,28 @@ def _keep_quiet(
     workspace: str,
     new: Mapping[str, dict[str, Any]],
     jobs: Mapping[str, str],
+    ids_before: Mapping[str, str],
     now: float,
 ) -> None:
-    """Date back what is new only because a correction gave its run another job.
+    """Date back what is new only because its run got a job, or a correction gave it another one.
 
-    It then has the time of the notice of the job before, and is not sent. ``jobs`` are those of
-    the notices, by the notices' ids.
+    It then has the time of the notice of before, and is not sent. ``jobs`` are those of the
+    notices, and ``ids_before`` the ids that these had without a job, by the notices' ids.
     """
     of_jobs = {id: job for id, job in jobs.items() if id in new}
     steps = steps_of(Scope(connection, workspace, now, 0.0)) if of_jobs else {}
-    if not steps:
-        return
     new_of = defaultdict(list)
     for id, now_job in of_jobs.items():
-        for before in jobs_before(now_job, steps):
+        for before in jobs_before(now_job, steps) if steps else ():
             new_of[id.replace(f":{now_job}", f":{before}")].append(new[id])
+        if id in ids_before:
+            new_of[ids_before[id]].append(new[id])
+    of_users = set(ids_before.values())
     for row in _known(connection, workspace, list(new_of)):
         for one in new_of[row.id]:
-            if not _is_news(one["severity"], row.severity, row.seen_at, now):
+            # What was its user's may have been of another computation.
+            same = row.id not in of_users or row.path == one["path"]
+            if same and not _is_news(one["severity"], row.severity, row.seen_at, now):
                 one["found_at"] = row.found_at
 
 
@@ -250,6 +256,7 @@ def _findings(connection: Connection, workspace: str) -> list[dict[str, Any]]:
             "sentence": words.finding({**row}),
             "path": f"{path}#finding-{row['rule']}",
             "job": row["job"],
+            "id_before": f"finding:{row['rule']}:user:{row['user']}" if occurs else None,
             **occurs,
         }
     return list(notices.values())
