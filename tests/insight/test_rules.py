@@ -349,7 +349,9 @@ def test_a_size_needs_five_runs_and_a_cluster_whose_size_was_chosen() -> None:
     # In the process of its client, at list prices: the cluster takes what the machine has.
     own = judge(sized(MEMORY_OF_JOB, THREADS_OF_JOB, price_source="list"))
     assert own.findings == ()
-    assert {"oversized-memory", "oversized-threads"} <= own.not_measured.keys()
+    why = "no price is set, and the cluster may be on a user's own machine"
+    assert own.not_measured["oversized-memory"] == f"what memory costs: {why}"
+    assert own.not_measured["oversized-threads"] == f"what threads cost: {why}"
     rented = judge(sized(THREADS_OF_JOB, price_source="list", in_client=False))
     assert [one.rule for one in rented.findings] == ["oversized-threads"]
 

@@ -17,6 +17,8 @@ from daskscope_service.insight.wording import number, percent, plural, size
 
 #: The price source of clusters for which nobody has set prices.
 _LIST = "list"
+#: Why it is not known whether a smaller size would cost less.
+_NOT_CHOSEN = "no price is set, and the cluster may be on a user's own machine"
 
 
 def undersized_memory(evidence: Evidence) -> Outcome:
@@ -68,7 +70,7 @@ def oversized_memory(evidence: Evidence) -> Outcome:
     if proposal.wanted >= proposal.now:
         return None
     if not _is_chosen(evidence):
-        return NotMeasured("what memory costs: no price of it is set")
+        return NotMeasured(f"what memory costs: {_NOT_CHOSEN}")
     saved = None if proposal.saving is None else proposal.saving.high
     price = evidence.price_per_thread_second
     # What it costs, as time of threads that costs as much.
@@ -104,7 +106,7 @@ def oversized_threads(evidence: Evidence) -> Outcome:
     if not isinstance(proposal, Proposal):
         return proposal
     if not _is_chosen(evidence):
-        return NotMeasured("what threads cost: no price of them is set")
+        return NotMeasured(f"what threads cost: {_NOT_CHOSEN}")
     run, saving = evidence.run, proposal.saving
     lost = (proposal.now - proposal.wanted) * (0.0 if run is None else run.duration)
     severity: Severity = severity_of(evidence, lost, evidence.capacity)
