@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from daskscope.errors import ConfigurationError
 from daskscope.protocol import Prices
@@ -21,6 +22,7 @@ from daskscope_service.costs import opencost, usage_totals
 from daskscope_service.costs.opencost import OpenCost, OpenCostReader, Unreachable
 from daskscope_service.costs.usage import add_up
 from daskscope_service.db import schema
+from daskscope_service.db.engine import writing
 from daskscope_service.db.scope import Scope
 from daskscope_service.periodic import Stopped
 from daskscope_service.settings import Settings
@@ -253,6 +255,24 @@ def test_a_workspace_reads_the_costs_of_the_namespaces_that_the_operator_allows(
     place.beat("Scheduler-odd", deployment=odd)
     assert reader_of(place, server, "dask").round() == 1
     assert {one["filter"] for one in server.asked} == {'namespace:"dask"'}
+
+
+def test_a_cluster_that_fell_silent_costs_what_it_cost_until_then(
+    place: Place, server: Answers
+) -> None:
+    runs: dict[str, Any] = {"started_at": time.time() - 600, "prices": None}
+    cluster = make_cluster("Scheduler-k", **runs, deployment=ON_KUBERNETES)
+    status = make_status(at=time.time(), worker_seconds={"busy": HOUR})
+    assert post(place.service.url, place.token, make_beat(cluster, 1, status=status)).ok
+    with writing(place.service.engine) as connection:
+        heard_at = float(int(time.time()) - 300)
+        connection.execute(update(schema.cluster).values(last_seen_at=heard_at))
+    assert reader_of(place, server, "dask").round() == 1
+    [asked] = server.asked
+    assert asked["window"].split(",")[1] == f"{datetime.fromtimestamp(heard_at, UTC):%FT%TZ}"
+    with writing(place.service.engine) as connection:
+        connection.execute(update(schema.cluster).values(last_seen_at=heard_at - HOUR))
+    assert reader_of(place, server, "dask").round() == 0
 
 
 def test_of_too_many_clusters_each_is_asked_about_in_some_round(

@@ -44,7 +44,8 @@ _CONNECTS, _MOST_SECONDS, _MOST_BYTES = 3.0, 30.0, 32 << 20
 _PART = 1 << 16
 #: Clusters of a workspace that one round asks about; of more, each round chooses others.
 _MOST_CLUSTERS = 50
-#: Seconds after its end in which the cost of a cluster is still read: OpenCost knows it late.
+#: Seconds after its end, or its last heartbeat, in which the cost of a cluster is still read:
+#: OpenCost knows it late.
 _SETTLES = 3600.0
 #: By what share, at most, a day's part of the cost of a cluster that runs may be wrong. Stored sums
 #: of past days are removed whenever such a part changes.
@@ -265,7 +266,9 @@ class OpenCostReader:
                 raise Stopped
             self.lease.renew()
             namespace, pod = row.deployment["k8s.namespace.name"], row.deployment["k8s.pod.name"]
-            until = time.time() if row.stopped_at is None else row.stopped_at
+            silent = row.last_seen_at <= time.time() - self._silent_after
+            ended_at = row.last_seen_at if row.stopped_at is None and silent else row.stopped_at
+            until = time.time() if ended_at is None else ended_at
             until = max(until, row.started_at + _LEAST_WINDOW)
             try:
                 cost = self._opencost.cost(namespace, pod, row.started_at, until, self._ended)
@@ -275,7 +278,7 @@ class OpenCostReader:
                 self._failed.append((row.id, namespace, error))
                 continue
             if cost is not None:
-                self._store(name, row.id, cost, has_ended=row.stopped_at is not None)
+                self._store(name, row.id, cost, has_ended=ended_at is not None)
                 stored += 1
         return stored
 
@@ -285,7 +288,8 @@ class OpenCostReader:
         if not namespaces:
             return []
         now = time.time()
-        columns = [cluster.c[one] for one in ("id", "started_at", "stopped_at", "deployment")]
+        names = ("id", "started_at", "stopped_at", "last_seen_at", "deployment")
+        columns = [cluster.c[one] for one in names]
         query = (
             select_in(name, cluster, *columns)
             .where(
@@ -297,7 +301,7 @@ class OpenCostReader:
             .limit(_MOST_CLUSTERS)
         )
         # In two queries: there is an index for each of these conditions, but none for both.
-        seen = cluster.c.last_seen_at > now - self._silent_after
+        seen = cluster.c.last_seen_at > now - max(self._silent_after, _SETTLES)
         up = query.where(cluster.c.stopped_at.is_(None), seen)
         ended = query.where(
             cluster.c.stopped_at.is_not(None), cluster.c.stopped_at > now - _SETTLES
