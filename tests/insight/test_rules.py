@@ -290,7 +290,8 @@ def test_a_finding_has_evidence_a_remedy_and_no_number_without_it(cause: str) ->
         ("oversized-memory", "No worker used more than 2 GiB of 8 GiB in its job's last 6 passed "
          "runs: 2.5 GiB would do."),
         ("undersized-memory", "A worker used 7.5 GiB of its 8 GiB (94\N{NO-BREAK SPACE}%) in its "
-         "job's last 6 passed runs, and at 95 % its nanny ends it: 9.38 GiB would do."),
+         "job's last 6 passed runs, and at 95\N{NO-BREAK SPACE}% its nanny ends it: 9.38 GiB would "
+         "do."),
         ("oversized-threads", "At most 4.0 of 16 threads had work on average in its job's last 6 "
          "passed runs: 5 would do, unless it needs many at once for a while."),
         *paced.SAID,

@@ -84,7 +84,10 @@ def test_fewer_threads_are_a_fifth_more_than_had_work() -> None:
 def test_more_memory_is_proposed_near_the_limit() -> None:
     [found] = sizing(*[run()] * 4, run(on={"peak_worker_memory": 7.5 * GIB})).proposals
     assert (found.wanted, found.saving) == (9.375 * GIB, None)
-    assert "(94\N{NO-BREAK SPACE}%); at 95 % its nanny ends it: give it 9.38 GiB." in found.sentence
+    assert (
+        "(94\N{NO-BREAK SPACE}%); at 95\N{NO-BREAK SPACE}% its nanny ends it: give it 9.38 GiB."
+        in found.sentence
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def undersized_memory(evidence: Evidence) -> Outcome:
         rule="undersized-memory",
         severity="notice",
         clause=f"a worker used {size(proposal.most)} of its {size(proposal.now)} "
-        f"({percent(proposal.most / proposal.now)}) in {_last_runs(evidence)}, and at 95 % its "
-        f"nanny ends it: {size(proposal.wanted)} would do",
+        f"({percent(proposal.most / proposal.now)}) in {_last_runs(evidence)}, and at "
+        f"{percent(0.95)} its nanny ends it: {size(proposal.wanted)} would do",
         evidence=_measures(evidence, proposal),
         actions=(Action("Give each worker more memory.", proposal.setting),),
         confidence="medium",

@@ -93,8 +93,8 @@ def _memory(runs: Sequence[Readable], limits: Mapping[str, float]) -> Proposal |
     if limits["near.share"] * limit <= most <= limit:
         return Proposal(
             *("memory", limit, most, wanted, "By"),
-            f"A worker used {size(most)} of its {size(limit)} ({percent(most / limit)}); at 95 % "
-            f"its nanny ends it: give it {size(wanted)}.",
+            f"A worker used {size(most)} of its {size(limit)} ({percent(most / limit)}); at "
+            f"{percent(0.95)} its nanny ends it: give it {size(wanted)}.",
             f"--memory-limit {_mib(wanted)}",
             None,
         )
