@@ -180,6 +180,16 @@ def test_a_job_under_one_name_is_split_by_code_and_by_shape_and_put_together_aga
     assert place.answer("job-corrections")["items"] == []
 
 
+def test_a_part_of_a_split_job_shows_the_merges_from_before(place: Corrected) -> None:
+    old, new = two_jobs(place)
+    merged = place.corrected(old, merge_into=new)
+    place.settled(5)
+    split = place.corrected(new, split_by="code")
+    for part in place.settled(5):
+        corrections = place.answer(f"jobs/{part['id']}")["corrections"]
+        assert [one["id"] for one in corrections] == [split, merged]
+
+
 def test_jobs_of_one_title_are_told_apart_by_their_ids(place: Corrected) -> None:
     old, new = two_jobs(place)
     place.corrected(new, name="the copy")

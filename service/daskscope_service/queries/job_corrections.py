@@ -30,13 +30,15 @@ def list_corrections(scope: Scope) -> list[Item]:
 def corrections_of(scope: Scope, job: str) -> list[Item]:
     """Return the corrections that a job is as it is by, the newest first.
 
-    These are its name, merges into it, and the splits that it is a part of.
+    These are its name, the splits that it is a part of, and merges into it and into what was split.
     """
     steps = steps_of(scope)
-    into = [
-        id for id, step in steps.items() if step.kind == "merge" and merged_into(id, steps) == job
-    ]
     split = [id for id in whole_jobs(job) if id in steps]
+    into = [
+        id
+        for id, step in steps.items()
+        if step.kind == "merge" and merged_into(id, steps) in (job, *split)
+    ]
     these = or_(table.c.job.in_([*into, *split]), (table.c.job == job) & (table.c.kind == "name"))
     query = scope.select(table, *_COLUMNS).where(these)
     return scope.items(query.order_by(table.c.changed_at.desc(), table.c.id))
