@@ -259,6 +259,8 @@ def test_many_runs_go_part_by_part(place: Corrected, monkeypatch: pytest.MonkeyP
     old, new = two_jobs(place)
     engine, lease, run = place.service.engine, Lease(place.service.engine, WORK), schema.computation
     of_old = select(func.count()).where(run.c.workspace == place.workspace, run.c.job == old)
+    assigned = "Runs are being assigned to the jobs that corrections give them."
+    assert assigned not in place.page(f"/jobs/{new}")
     assert wait_until(lease.take)  # so that the service itself does nothing meanwhile
     try:
         id = place.corrected(old, merge_into=new)
@@ -266,10 +268,13 @@ def test_many_runs_go_part_by_part(place: Corrected, monkeypatch: pytest.MonkeyP
         while unassign(engine, place.workspace, time.time()):
             with engine.connect() as connection:
                 left.append(connection.execute(of_old).scalar())
+            assert assigned in place.page(f"/jobs/{new}")
         assert left == [1, 0]
+        assert assigned in place.page("/jobs/corrections")
     finally:
         lease.give_back(done=False)
     assert [one["runs"] for one in place.settled(5)] == [5]
+    assert assigned not in place.page("/jobs/corrections")
     place.undo(id)
     assert sorted(one["runs"] for one in place.settled(5)) == [2, 3]
 

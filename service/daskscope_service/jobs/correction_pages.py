@@ -11,7 +11,7 @@ from daskscope_service.accounts.access import acting_as, changing, may_act, sign
 from daskscope_service.db.scope import Selection, reading
 from daskscope_service.jobs import corrections
 from daskscope_service.jobs.corrections import Correction, TooManyCorrections
-from daskscope_service.queries.job_corrections import current_job, list_corrections
+from daskscope_service.queries.job_corrections import are_applied, current_job, list_corrections
 from daskscope_service.queries.jobs import jobs_of, list_jobs, titles_of
 from daskscope_service.web.fields import Missing, Unfit
 from daskscope_service.web.forms import said
@@ -32,10 +32,12 @@ def listed() -> ResponseReturnValue:
     with reading() as scope:
         of_workspace = list_corrections(scope)
         titles = titles_of(scope, of_workspace)
+        applied = are_applied(scope)
     return render_template(
         "job_corrections.html",
         now=time.time(),
         corrections=of_workspace,
+        applied=applied,
         titles=titles,
         may_change=may_act(g.session, "member"),
     )

@@ -18,6 +18,7 @@ from daskscope_service.jobs.parameters import SORT, asked_repeats, asked_runs, a
 from daskscope_service.jobs.repeats import LEAST_SECONDS
 from daskscope_service.jobs.steps import waterfall_bars
 from daskscope_service.queries.comparison import compare_runs
+from daskscope_service.queries.job_corrections import are_applied
 from daskscope_service.queries.jobs import Sort, jobs_of, list_jobs, one_job, titles_of
 from daskscope_service.queries.profiles import Profiles, newest_profiles
 from daskscope_service.queries.repeats import list_repeats
@@ -108,6 +109,7 @@ def job(job_id: str) -> ResponseReturnValue:
     with reading() as scope:
         detail = one_job(scope, job_id)
         titles = titles_of(scope, detail.corrections)
+        applied = are_applied(scope)
     if detail.id != job_id:  # it was merged into that one
         return redirect(url_for(".job", job_id=detail.id), code=303)
     measure = one_of("measure", tuple(MEASURES))
@@ -120,6 +122,7 @@ def job(job_id: str) -> ResponseReturnValue:
         measures=MEASURES,
         drawn=dots(detail, measure),
         titles=titles,
+        applied=applied,
         may_change=may_act(g.session, "member"),
         moving=False,
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from sqlalchemy import or_
 
+from daskscope_service.db import schema
 from daskscope_service.db.schema import job_correction as table
 from daskscope_service.db.scope import Item, Scope
 from daskscope_service.insight.jobs.corrections import Step, merged_into, whole_jobs
@@ -49,6 +50,15 @@ def steps_of(scope: Scope) -> dict[str, Step]:
     query = scope.select(table, table.c.job, table.c.kind, table.c.value)
     rows = scope.connection.execute(query.where(table.c.kind != "name"))
     return {job: Step(kind, value) for job, kind, value in rows}
+
+
+def are_applied(scope: Scope) -> bool:
+    """Return whether all runs of the workspace have the jobs that corrections give them."""
+    job, run = schema.job, schema.computation
+    marked = scope.select(job, job.c.id).where(job.c.assign_before.is_not(None))
+    # At 0 is due what a correction took its job from.
+    waiting = scope.select(run, run.c.id).where(run.c.job_due_at == 0.0)
+    return not any(scope.connection.execute(one.limit(1)).first() for one in (marked, waiting))
 
 
 def names_of(scope: Scope, jobs: Collection[str]) -> dict[str, str]:
