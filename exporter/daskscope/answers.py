@@ -292,10 +292,10 @@ def _fitted(text: str, width: int) -> str:
 
 def _wrapped(line: Line) -> str:
     indent = "  " * line.indent
-    if line.text == line.link:  # an address on two lines is none
-        return indent + line.text
     # Unlike one_line(), this leaves spaces that align columns or hold a number to its unit.
     text = "".join(one if one.isprintable() or one == _NO_BREAK else " " for one in line.text)
+    if line.text == line.link:  # an address on two lines is none
+        return indent + text
     return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 

@@ -15,7 +15,7 @@ from dask.utils import format_bytes, parse_bytes, parse_timedelta
 from daskscope.api_types import Run
 from daskscope.durations import say_seconds
 from daskscope.errors import BudgetExceeded, ConfigurationError, NotFound, NotMeasured
-from daskscope.one_line import one_line
+from daskscope.one_line import one_line, printable
 from daskscope.service_client import ServiceClient, service_client
 
 #: Seconds between two requests for a run that has not arrived: the first pause, and the longest.
@@ -123,12 +123,14 @@ class Budget:
         """Raise an error if ``run`` exceeds a limit, or if that is not known."""
         if over := [*self._beyond(run)]:
             # First, because an exceeded limit is certain, whatever was not measured.
-            raise BudgetExceeded(f"{_named(run)} is over its budget: {'; '.join(over)}{_see(run)}")
+            said = f"{_named(run)} is over its budget: {'; '.join(over)}{_see(run)}"
+            raise BudgetExceeded(printable(said))
         if unknown := [*self._unknown(run)]:
-            raise NotMeasured(
+            said = (
                 f"it is not known whether {_named(run)} is within its budget: "
                 f"{'; '.join(unknown)}{_see(run)}"
             )
+            raise NotMeasured(printable(said))
 
     def _beyond(self, run: Run) -> Iterator[str]:
         took, usual = run["duration"], run["usual"]

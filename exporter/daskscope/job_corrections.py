@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from daskscope import answers
 from daskscope.api_types import JobCorrection
+from daskscope.one_line import printable
 from daskscope.service_client import check_text, service_client
 
 
@@ -83,7 +84,7 @@ def preview_job_correction(job: str, **requested: str) -> str:
         answer = service.answer("GET", path, params=requested)
         if not isinstance(answer.get("sentence"), str):
             raise service.no_service()
-        return str(answer["sentence"])
+        return printable(answer["sentence"])
 
 
 def correct_job(job: str, **requested: str) -> JobCorrection:

@@ -25,6 +25,7 @@ from daskscope.containment import contain
 from daskscope.delivery import http_errors
 from daskscope.delivery.http import Session, watched
 from daskscope.errors import AccessDenied, ConfigurationError, ServiceError, ServiceUnreachable
+from daskscope.one_line import one_line
 from daskscope.version import __version__
 
 #: The default scopes of a token: send data, and read it.
@@ -94,7 +95,7 @@ def log_in(
         begun = _begin(session, endpoint, scopes)
         invitation = Invitation(
             url=_page(begun, endpoint),
-            code=str(begun["user_code"]),
+            code=one_line(str(begun["user_code"])),
             seconds=_bounded(begun["expires_in"], _SECONDS, most=_SECONDS),
         )
         show(invitation)
@@ -104,9 +105,9 @@ def log_in(
     file = config_file.own_file()  # checked again: minutes have passed
     config_file.write(file, endpoint=endpoint, token=token)
     return Login(
-        token_id=str(granted.get("token_id", "")),
-        workspace=str(granted.get("workspace", "")),
-        scopes=tuple(str(granted.get("scope", "")).split()),
+        token_id=one_line(str(granted.get("token_id", ""))),
+        workspace=one_line(str(granted.get("workspace", ""))),
+        scopes=tuple(one_line(str(granted.get("scope", ""))).split()),
         file=file,
         overruled=(config_file.in_force("token"), config_file.in_force("endpoint"))
         != (token, endpoint),
@@ -143,8 +144,7 @@ def _begin(session: Session, endpoint: str, scopes: Sequence[str]) -> dict[str, 
     begun = _document(response)
     if not response.ok:
         raise ServiceError(
-            f"{begun.get('detail', 'no reason given')} (HTTP {response.status_code} from "
-            f"{endpoint})",
+            f"{_reason(begun)} (HTTP {response.status_code} from {endpoint})",
             response.status_code,
         )
     if response.is_redirect or not {"device_code", "user_code", "expires_in"} <= set(begun):
@@ -195,8 +195,7 @@ def _poll(
             504,
         ):
             raise ServiceError(
-                f"{answer.get('detail', 'no reason given')} (HTTP {response.status_code} from "
-                f"{endpoint})",
+                f"{_reason(answer)} (HTTP {response.status_code} from {endpoint})",
                 response.status_code,
             )
     if away is not None:
@@ -222,10 +221,14 @@ def _document(response: requests.Response) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
+def _reason(problem: dict[str, Any]) -> str:
+    return one_line(str(problem.get("detail", "no reason given"))[:1000])
+
+
 def _page(begun: dict[str, Any], endpoint: str) -> str:
     url = str(begun.get("verification_uri_complete") or begun.get("verification_uri") or "")
-    # A browser will open it, so only a web address is acceptable.
-    if urlsplit(url).scheme not in ("http", "https"):
+    # A browser will open it and a terminal show it, so only a web address is acceptable.
+    if not url.startswith(("https://", "http://")) or not url.isprintable():
         raise ConfigurationError(f"{endpoint} sent no address of a page to open")
     return url
 

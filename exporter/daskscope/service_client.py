@@ -21,6 +21,7 @@ from daskscope.errors import (
     ServiceTooOld,
     ServiceUnreachable,
 )
+from daskscope.one_line import printable
 from daskscope.protocol import is_time
 from daskscope.version import __version__
 
@@ -114,7 +115,7 @@ class ServiceClient:
             return response
         problem = _document(response)
         detail = problem.get("detail") or problem.get("title") or response.reason
-        detail = str(detail or "no reason given")[:1000]
+        detail = printable(str(detail or "no reason given")[:1000])
         if problem.get("reason") in _NOT_KNOWN:
             raise ServiceTooOld(
                 f"the service does not know {url} or one of its parameters: its version is "

@@ -7,9 +7,11 @@ import json
 import math
 import pickle
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +285,85 @@ def test_a_notebook_and_a_terminal_obey_nothing_in_an_item(filled: ServiceProces
         saving=None, suppressed_by=None, muted=None,
     )  # fmt: skip
     assert "href" not in address._repr_html_()
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    """The address of a service whose every answer has escapes that set a terminal's title."""
+    escape = "\x1b]0;mine\x07"
+    finding: dict[str, Any] = {
+        "rule": f"failed{escape}", "sentence": f"It failed.{escape}", "evidence": [],
+        "cost": None, "actions": [], "saving": None, "suppressed_by": None, "muted": None,
+    }  # fmt: skip
+    explanation = {
+        "headline": f"It failed.{escape}", "findings": [finding], "cluster": f"c{escape}",
+        "computation": f"p{escape}", "url": f"https://monitor.example/{escape}",
+    }  # fmt: skip
+    begun = {
+        "device_code": "x", "user_code": f"AB{escape}", "expires_in": 600, "interval": 0,
+        "verification_uri": "https://monitor.example/",
+    }  # fmt: skip
+    granted = {
+        "access_token": "dsk_x_y", "token_id": f"x{escape}", "workspace": f"w{escape}",
+        "scope": f"read {escape}",
+    }  # fmt: skip
+
+    class Hostile(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if "/findings/" in self.path:
+                self.answer(200, explanation)
+            else:
+                self.answer(500, {"detail": f"It is broken.{escape}"})
+
+        def do_POST(self) -> None:
+            form = self.rfile.read(int(self.headers["Content-Length"]))
+            if b"device_code" in form:
+                self.answer(200, granted)
+            elif b"ingest" in form:
+                self.answer(403, {"detail": f"It refuses.{escape}"})
+            elif b"admin" in form:
+                self.answer(200, begun | {"verification_uri": f"https://monitor.example/{escape}"})
+            else:
+                self.answer(200, begun)
+
+        def answer(self, status: int, document: dict[str, Any]) -> None:
+            content = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    {
+        "why c": "What to ask next",
+        "compare a b": "It is broken",
+        "login --no-browser --scope read": "is stored in",
+        "login --no-browser": "It refuses",
+        "login --no-browser --scope admin": "sent no address",
+    }.items(),
+)
+def test_a_hostile_service_controls_no_terminal(
+    hostile: str, command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask.config, "PATH", str(tmp_path))
+    monkeypatch.setattr(dask.config, "paths", [str(tmp_path)])
+    with dask.config.set({"daskscope.endpoint": hostile, "daskscope.token": "dsk_a_b"}):
+        found = CliRunner().invoke(cli, command)
+    assert says in found.output + str(found.exception)
+    assert "\x1b" not in found.output + str(found.exception)
 
 
 def test_a_table_holds_nothing_that_a_terminal_would_obey(filled: ServiceProcess) -> None:

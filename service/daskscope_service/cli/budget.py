@@ -8,6 +8,7 @@ from datetime import datetime
 import click
 
 from daskscope.errors import DaskscopeError
+from daskscope.one_line import one_line
 
 
 @click.command("budget")
@@ -72,4 +73,4 @@ def budget(
         click.echo(json.dumps(run, default=datetime.isoformat))
     else:
         click.echo(f"within its budget: {say_seconds(run['duration'])}")
-        click.echo(run["url"])
+        click.echo(one_line(run["url"]))

@@ -125,4 +125,4 @@ def _correct(job: str, yes: bool, **requested: str) -> None:
         made = daskscope.job_corrections.correct_job(job, **requested)
     except DaskscopeError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"done; undo it with: daskscope job undo {made['id']}")
+    click.echo(f"done; undo it with: daskscope job undo {one_line(str(made['id']))}")

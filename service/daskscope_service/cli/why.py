@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskscope.errors import DaskscopeError
+from daskscope.one_line import one_line
 
 if TYPE_CHECKING:
     from daskscope.api_types import Explanation
@@ -45,7 +46,7 @@ def why(id: str, as_json: bool) -> None:
     click.echo(repr(explanation))
     click.echo("\nWhat to ask next:")
     for command in _next(explanation):
-        click.echo(f"  {shlex.join(['daskscope', *command])}")
+        click.echo(f"  {one_line(shlex.join(['daskscope', *command]))}")
 
 
 def _next(explanation: Explanation) -> Iterator[list[str]]:

@@ -361,7 +361,7 @@ def as_markdown(comparison: Mapping[str, Any]) -> str:
         diff = printable(one["diff"])
         fence = "`" * max(3, _longest_fence(diff) + 1)
         lines += [f"{fence}diff", diff, fence, ""]
-    lines.append(comparison["url"])
+    lines.append(one_line(comparison["url"]))
     return "\n".join(lines)
 
 
