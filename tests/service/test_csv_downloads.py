@@ -13,12 +13,12 @@ from datetime import datetime
 
 import pytest
 import requests
-from flask import Flask, g
+from flask import Flask, Response, g
 from sqlalchemy import insert, text
 
 from daskscope_service.db import schema
 from daskscope_service.db.engine import writing
-from daskscope_service.web.downloads import csv_answer, make_columns
+from daskscope_service.web.downloads import csv_answer, lead_on, make_columns
 from tests.service.beats import (
     full_beat,
     make_beat,
@@ -188,6 +188,14 @@ def test_a_long_list_says_how_much_of_it_a_file_has_and_where_it_goes_on(place: 
     assert len(found) == 10_006
 
 
+@pytest.mark.parametrize(("length", "leads_on"), [(1_500, True), (2_000, False)])
+def test_an_answer_has_no_header_that_proxies_refuse(length: int, leads_on: bool) -> None:
+    app, response = Flask(__name__), Response()
+    with app.test_request_context(f"/events.csv?topic={'x' * length}"):
+        lead_on(response, (1.0, "c1", "n1"))
+    assert ("Link" in response.headers) == leads_on
+
+
 def test_a_file_of_large_rows_has_fewer_of_them(place: Place) -> None:
     at = time.time() + 20_000
     large = "\N{GRINNING FACE}" + "x" * 100_000
@@ -249,6 +257,24 @@ def test_whatever_begins_a_formula_in_some_spreadsheet_is_told_as_text(first: st
         text = csv_answer(["message"], [[f"{first}1+1"]], "exceptions").get_data(as_text=True)
     [_, [cell]] = csv.reader(io.StringIO(text, newline=""))
     assert cell == f"'{first}1+1"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_no_part_of_a_text_begins_a_formula_whatever_separates_cells(separator: str) -> None:
+    texts = [f"{before}=1+1;x" for before in ("u;", "u\t", "u\n", "u\r", 'u;"', 'u";', ";;", "@;")]
+    app = Flask(__name__)
+    with app.test_request_context():
+        g.workspace = "w"
+        rows: list[list[object]] = [["a", one, "z"] for one in texts]
+        rows.append([{"team": "u;=1+1;x"}, "b", "z"])
+        text = csv_answer(["a", "b", "c"], rows, "people").get_data(as_text=True)
+    cells = [
+        cell
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        for cell in row
+    ]
+    assert "z" in "".join(cells)
+    assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))] == []
 
 
 def test_a_field_that_is_new_on_the_wire_is_the_last_column() -> None:

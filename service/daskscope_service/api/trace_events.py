@@ -8,16 +8,15 @@ from dataclasses import replace
 from flask import Blueprint, Response
 
 from daskscope_service.accounts.access import require
-from daskscope_service.db.scope import Item, Selection, encode_cursor, reading
+from daskscope_service.db.scope import Item, Selection, reading
 from daskscope_service.insight.task_stream import names_as_entries
 from daskscope_service.insight.trace_events import trace_events
 from daskscope_service.queries.cluster_filter import cluster_id_called
 from daskscope_service.queries.clusters import one_cluster
 from daskscope_service.queries.task_streams import list_task_streams
-from daskscope_service.web.downloads import attach
+from daskscope_service.web.downloads import attach, lead_on
 from daskscope_service.web.operation import JSON, Operation, describes
 from daskscope_service.web.parameters import CURSOR, SINCE, UNTIL, part, period, refuse_unknown
-from daskscope_service.web.template_filters import address
 
 blueprint = Blueprint("trace_events", __name__, url_prefix="/api/v1")
 
@@ -59,8 +58,7 @@ def trace(cluster_id: str) -> Response:
     response = Response(file.encode(), content_type=JSON)
     response.headers["Cache-Control"] = "private, no-cache"
     if which.after is not None:
-        following = address(cursor=encode_cursor(which.after))
-        response.headers["Link"] = f'<{following}>; rel="next"'
+        lead_on(response, which.after)
     return attach(response, "task-stream", cluster.name, cluster.id, ending="trace.json")
 
 

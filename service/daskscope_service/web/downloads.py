@@ -47,6 +47,14 @@ CsvColumns = Mapping[str, str | Callable[[Item], object]]
 #: accept the full-width signs, too.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
+#: In a text, where a formula may begin for a program that separates cells by semicolons or tabs,
+#: or to which a line end in quotes ends a row.
+_CELL_BEGINS = re.compile(r'([;\t\r\n])(?="*[' + re.escape("".join(_FORMULA)) + "])")
+
+#: The most characters of an address in the header ``Link``: nginx accepts 4 KiB of an answer's
+#: headers, and answers 502 otherwise.
+_LONGEST_NEXT = 2_000
+
 #: The most characters of one part of a file's name; a cluster's id is not longer.
 _LONGEST = 80
 
@@ -71,7 +79,8 @@ def make_columns(*parts: str | CsvColumns, of: type | None = None, without: str 
 def csv_answer(columns: Sequence[str], rows: Iterable[Sequence[object]], *parts: str) -> Response:
     """Return the rows as a CSV file named ``parts[0]-workspace-…``, one line per row.
 
-    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    Text that a spreadsheet would take for a formula begins with an apostrophe, also the part of a
+    text that some spreadsheet would take for another cell.
     """
     text = _Text()
     text.add([columns])
@@ -95,7 +104,7 @@ def csv_list(
     The file holds what :data:`MOST_READS` calls of ``read`` return, about
     :data:`MOST_BYTES_OF_FILE`, and no more rows than the parameter ``limit`` allows. If there are
     more rows, the file's name ends with ``first-COUNT``, and the header ``Link`` has the address at
-    which the list continues.
+    which the list continues, unless that is too long for proxies.
     """
     text, count = _Text(), 0
     text.add([tuple(columns)])
@@ -114,8 +123,15 @@ def csv_list(
     if after is None:
         return _as_file(text, *parts)
     response = _as_file(text, *parts, f"first-{count}")
-    response.headers["Link"] = f'<{address(cursor=encode_cursor(after))}>; rel="next"'
+    lead_on(response, after)
     return response
+
+
+def lead_on(response: Response, after: Position) -> None:
+    """Lead to what comes ``after`` by a header of ``response``, unless the address is too long."""
+    following = address(cursor=encode_cursor(after))
+    if len(following) <= _LONGEST_NEXT:
+        response.headers["Link"] = f'<{following}>; rel="next"'
 
 
 class _Text:
@@ -172,11 +188,12 @@ def _row(columns: CsvColumns, row: Item | Row) -> list[object]:
 
 def _cell(value: object) -> object:
     if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False) if value else None
+        value = json.dumps(value, ensure_ascii=False) if value else None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        value = _CELL_BEGINS.sub(r"\1'", value)
+        return f"'{value}" if value.startswith(_FORMULA) else value
     return value
 
 
