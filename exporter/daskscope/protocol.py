@@ -405,8 +405,9 @@ class Computation:
     ``ended_at`` is when the last of its tasks ended; None while one has something to do. It is
     ``running`` for a second more, in which a loop may submit another.
 
-    ``lost_runs`` counts runs that ended with their worker: those that its last heartbeat named,
-    those that had seceded, and those of the highest priority, at most one for each other thread.
+    ``lost_runs`` counts runs until its end that ended with their worker: those that its last
+    heartbeat named, those that had seceded, and those of the highest priority, at most one for each
+    other thread.
     ``blamed`` counts tasks that never ran because one that they needed had failed; ``blames`` says
     in which computations those were: their ids, and the prefix of one of theirs.
 

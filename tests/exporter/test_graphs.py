@@ -74,6 +74,7 @@ def test_no_method_of_a_users_type_runs_while_annotations_and_events_are_read() 
         str,
         Counter(),
         left=cast(Any, None),
+        unended=cast(Any, None),
         lost=cast(Any, None),
         peak=cast(Any, None),
         had=cast(Any, None),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import dask.config
 import pytest
-from distributed import Client, Event, LocalCluster, secede
+from distributed import Client, Event, LocalCluster, secede, wait
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from tornado.ioloop import PeriodicCallback
 
@@ -58,6 +58,24 @@ def run_without_thread(started: str, number: int) -> None:
     sleep_until_the_end(started, number)
 
 
+def run_again_until_the_end(folder: str, number: int) -> None:
+    """Return at once, and never if it runs again."""
+    mark = Path(folder, str(number))
+    if mark.exists():
+        sleep_until_the_end(f"again {number}", number)
+    mark.touch()
+
+
+def crash_once(folder: str) -> None:
+    """End the process once another one sets the event, and return where that has been done."""
+    mark = Path(folder, "crashed")
+    if not mark.exists():
+        Event("started").set()
+        Event("crash").wait()
+        mark.touch()
+        os._exit(1)
+
+
 def wait_its_turn(number: int) -> None:
     Event("never").wait()
 
@@ -82,8 +100,8 @@ def len_of_bytes(size: int) -> int:
     return len(b"x" * size)
 
 
-def kill(client: Client) -> None:
-    for pid in client.run(os.getpid).values():
+def kill(client: Client, workers: list[str] | None = None) -> None:
+    for pid in client.run(os.getpid, workers=workers).values():
         os.kill(pid, signal.SIGKILL)
 
 
@@ -186,24 +204,112 @@ def lost_by_prefix(recorder: Recorder, found: protocol.WorkerLoss) -> dict[str, 
     return dict(lost)
 
 
+def test_what_is_lost_as_it_runs_again_after_its_computations_end_is_not_of_the_computation(
+    client: Client, register: Register, recorder: Recorder, tmp_path: Path
+) -> None:
+    client.run_on_scheduler(_allow_no_failure)
+    register()
+    tasks = range(2)
+    results = [client.submit(run_again_until_the_end, str(tmp_path), number) for number in tasks]
+    wait(results)
+    recorder.wait_for(lambda: recorder.computation().status == "finished", "the end")
+    kill(client)
+    for number in tasks:
+        assert Event(f"again {number}", client=client).wait(timeout=PATIENCE)
+    kill(client)
+    wait(results, timeout=PATIENCE)
+
+    assert {future.status for future in results} == {"error"}
+    first, second = recorder.wait_for(
+        lambda: losses if len(losses := recorder.losses()) == 2 else None, "both losses"
+    )
+    assert (first.processing, second.processing) == (0, 2)
+    assert second.tasks == {"run_again_until_the_end": 2}
+    assert (first.computations, second.computations) == ({}, {})
+    failure = recorder.wait_for(lambda: next(iter(recorder.failures()), None), "the failure")
+    row = recorder.computation()
+    assert (row.status, row.completed, row.erred, row.lost_runs) == ("finished", 2, 0, 0)
+    assert (failure.type, failure.computation) == ("KilledWorker", row.id)
+    assert row.ended_at is not None
+    assert failure.first_at > row.ended_at
+
+
+class TestOneThread:
+    @pytest.fixture
+    def cluster(self, recorder: Recorder) -> Iterator[LocalCluster]:
+        with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
+            yield cluster
+
+    def test_a_crash_is_of_the_task_that_ran_and_not_of_lost_results_that_wait_to_run_again(
+        self,
+        cluster: LocalCluster,
+        client: Client,
+        register: Register,
+        recorder: Recorder,
+        tmp_path: Path,
+    ) -> None:
+        register()
+        assert cluster.scheduler is not None
+        (worker,) = cluster.scheduler.workers.values()
+        # The scheduler is not to know what began to run there.
+        client.run(_beat_no_more)
+        crash = client.submit(crash_once, str(tmp_path))
+        assert Event("started", client=client).wait(timeout=PATIENCE)
+        with worker_process(cluster.scheduler_address, "--nthreads", "2") as holder:
+            client.wait_for_workers(2)
+            results = client.map(len, ["a", "bc"], priority=10)
+            wait(results, timeout=PATIENCE)
+            recorder.computation()
+            holder.kill()
+        wait_until(lambda: len(worker.processing) == 3, what="the lost results beside the crash")
+        assert not worker.executing
+        Event("crash", client=client).set()
+        wait([crash, *results], timeout=PATIENCE)
+
+        found = recorder.wait_for(
+            lambda: next((one for one in recorder.losses() if one.address == worker.address), None),
+            "the loss",
+        )
+        assert found.tasks == {"crash_once": 1, "len": 2}
+        rows = {
+            group.prefix: row
+            for id, row in recorder.computations().items()
+            for group in recorder.groups(id).values()
+        }
+        assert found.computations == {rows["crash_once"].id: 1}
+        assert (rows["crash_once"].lost_runs, rows["len"].lost_runs) == (1, 0)
+
+
+def _beat_no_more(dask_worker: Any) -> None:
+    dask_worker.periodic_callbacks["heartbeat"].stop()
+
+
 def test_of_what_a_worker_began_after_its_last_heartbeat_the_first_in_its_queue_ran() -> None:
     group = SimpleNamespace(name="work", prefix=SimpleNamespace(name="work"))
     running, ended, first, second = (
-        _Task(key=key, priority=(place,), group=group, prefix=group.prefix, run_spec=None)
-        for key, place in [("d", 9), ("c", 0), ("b", 1), ("a", 2)]
+        _task(key, place, group) for key, place in [("d", 9), ("c", 0), ("b", 1), ("a", 2)]
     )
+    # One of the two that it was running has ended since: its thread has another.
+    executing = {running: 1.0, ended: 1.0}
+    assert _put_down_to([running, first, second], executing) == ["d", "b"]
+
+
+def _task(key: str, place: int, group: Any) -> _Task:
+    return _Task(key=key, priority=(place,), group=group, prefix=group.prefix, run_spec=None)
+
+
+def _put_down_to(tasks: list[_Task], executing: dict[Any, float]) -> list[str]:
+    """Return the keys of the tasks that were running when a worker with two threads was lost."""
     lost: list[Any] = []
-    scheduler: Any = SimpleNamespace(
-        get_events=lambda topic: (), tasks={"d": running, "b": first, "a": second}
-    )
+    known = {task.key: task for task in tasks}
+    scheduler: Any = SimpleNamespace(get_events=lambda topic: (), tasks=known)
     losses = _losses(scheduler, Counter(), lost=lost)
     worker: Any = _Lost(1)
-    # One of the two that it was running has ended since: its thread has another.
-    worker.executing = {running: 1.0, ended: 1.0}
+    worker.executing = executing
     losses.added(worker)
-    message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": {*"dba"}}
+    message = {"action": "remove-worker", "worker": worker.address, "processing-tasks": {*known}}
     losses.event("all", message)
-    assert [task.key for task in lost] == ["d", "b"]
+    return [task.key for task in lost]
 
 
 @pytest.mark.parametrize("system", ["SLURM", "HTCondor", "PBS", "LSF", "Kubernetes"])
@@ -599,6 +705,7 @@ def _losses(scheduler: Any, drops: Counter[str], lost: list[Any] | None = None) 
         Naming(Counter()).prefix,
         drops,
         left=lambda worker, keys: None,
+        unended=list,
         lost=count,
         peak=lambda address, memory: None,
         had=lambda memory: None,

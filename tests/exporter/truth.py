@@ -48,6 +48,8 @@ class Run:
     nbytes: int = 0
     prefix: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    #: Whether the computation of its task had surely ended.
+    after_end: bool = False
 
 
 class Spent(NamedTuple):
@@ -114,6 +116,9 @@ class Truth(SchedulerPlugin):
         # Tasks that were asked for and have not ended, and those that have to run once more.
         self._open: set[Any] = set()
         self._again: set[Any] = set()
+        # Of those, the ones of computations that may not have ended: some task had not when they
+        # were to run once more.
+        self._before_end: set[Any] = set()
         # Tasks that have failed and may be retried by hand.
         self._failed: set[Any] = set()
         #: Runs that failed and were repeated; tasks that were given up before they had run, and
@@ -126,10 +131,10 @@ class Truth(SchedulerPlugin):
         self._processes: dict[str, int] = {}
         # Prefixes of tasks that ran before this began, or in no thread that is counted.
         self._unsure: set[str] = set()
-        # Runs that ended with each worker that was lost.
-        self._lost_with: Counter[str] = Counter()
+        # Runs that ended with each worker that was lost, by whether their task runs once more.
+        self._lost_with: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         # Of those, the ones that had seceded: they were in no thread.
-        self._seceded_with: Counter[str] = Counter()
+        self._seceded_with: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         #: The most memory that all workers together have reported, and any of them, and that any
         #: process had.
         self.peak_memory = self.peak_reported = self.peak_worker_memory = 0
@@ -163,6 +168,7 @@ class Truth(SchedulerPlugin):
             self.given_up_again += len(self._again)
             self._open.clear()
             self._again.clear()
+            self._before_end.clear()
 
     # --- hooks of Dask's ---
 
@@ -184,6 +190,8 @@ class Truth(SchedulerPlugin):
         self.cancelled += len(self._open & seen)  # they were given up, and now others want them
         self._open |= seen
         self._again -= seen
+        self._before_end |= self._again  # their computation may go on with these
+        self._before_end -= seen
         self._failed -= seen
         self.tasks += len(seen)
 
@@ -195,6 +203,7 @@ class Truth(SchedulerPlugin):
                 self._left_out.discard(key)
             return
         task = self._scheduler.tasks[key]
+        again, after_end = key in self._again, self._is_after_end(key)
         self._note_end(key, start, finish)
         at_rest = start not in ("processing", "no-worker")
         if finish == "erred" and at_rest and task.exception_blame is task:
@@ -212,7 +221,7 @@ class Truth(SchedulerPlugin):
             )
         elif start == "processing" and key in self._running:
             run = self._running.pop(key)
-            run.ended_at = wall_clock()
+            run.ended_at, run.after_end = wall_clock(), after_end
             run.worker = details.get("worker") or run.worker  # it may have been moved
             run.outcome = self._outcome(key, finish, run, task, details)
             if finish == "memory":
@@ -227,13 +236,13 @@ class Truth(SchedulerPlugin):
                     run.seconds.clear()  # that was of one that was cancelled
                 run.seconds[name] = run.seconds.get(name, 0.0) + stop - start
             self.runs.append(run)
-            if run.outcome == "raised":
+            if run.outcome == "raised" and not after_end:
                 if finish == "erred":
                     self._failed.add(key)
                 else:
                     self.retried += 1
             if run.outcome != "finished" and run.worker not in self._scheduler.workers:
-                self._lost_with[run.worker] += 1
+                self._lost_with[again][run.worker] += not after_end
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Count graphs that Dask could not make tasks of: it logs that, and no task fails."""
@@ -244,16 +253,21 @@ class Truth(SchedulerPlugin):
             for key in msg["processing-tasks"]:
                 task = self._scheduler.tasks.get(key)
                 on = None if task is None else task.processing_on
-                self._seceded_with[msg["worker"]] += on is not None and task in on.long_running
+                if on is not None and task in on.long_running and not self._is_after_end(key):
+                    self._seceded_with[key in self._again][msg["worker"]] += 1
+
+    def _is_after_end(self, key: Any) -> bool:
+        """Return whether a task runs once more for a computation that has surely ended."""
+        return key in self._again and key not in self._before_end and not self._open
 
     def _note_end(self, key: Any, start: str, finish: str) -> None:
         if finish in ("memory", "erred"):
-            self._open.discard(key)
-            self._again.discard(key)
+            for keys in (self._open, self._again, self._before_end):
+                keys.discard(key)
         elif finish == "forgotten":
             self.cancelled += key in self._open
             self.given_up_again += key in self._again
-            for keys in (self._open, self._again, self._failed):
+            for keys in (self._open, self._again, self._before_end, self._failed):
                 keys.discard(key)
         elif finish == "waiting" and key not in self._open:
             if key in self._failed:
@@ -261,6 +275,8 @@ class Truth(SchedulerPlugin):
                 self._open.add(key)
                 self.retried += 1
             else:
+                if self._open or self._before_end:
+                    self._before_end.add(key)
                 self._again.add(key)
 
     def _outcome(
@@ -352,6 +368,9 @@ class Truth(SchedulerPlugin):
         """Return how many runs ended so: finished, raised, blamed, given up."""
         return sum(run.outcome == outcome for run in self.runs)
 
+    def _raised_before_end(self) -> list[Run]:
+        return [run for run in self.runs if run.outcome == "raised" and not run.after_end]
+
     def seconds(self) -> dict[str, float]:
         """Return what runs spent by Dask's action. Of those that Dask repeats it does not say."""
         seconds: defaultdict[str, float] = defaultdict(float)
@@ -376,7 +395,8 @@ class Truth(SchedulerPlugin):
         """Return by worker how many runs finished or failed there, and what they computed."""
         found: dict[str, tuple[int, float]] = {}
         for run in self.runs:
-            if run.outcome in ("finished", "raised") and "compute" in run.seconds:
+            told = run.outcome == "finished" or (run.outcome == "raised" and not run.after_end)
+            if told and "compute" in run.seconds:
                 runs, seconds = found.get(run.worker, (0, 0.0))
                 found[run.worker] = runs + 1, seconds + run.seconds["compute"]
         return found
@@ -403,13 +423,23 @@ class Truth(SchedulerPlugin):
         share = (time - at) / (next_at - at) if next_at > at else 0.0
         return before.plus(share, after.plus(-1, before))
 
-    def lost_runs(self) -> int:
-        """Return how many runs were in a thread of a worker that was lost, or had seceded."""
-        lost = 0
-        for worker, count in self._lost_with.items():
-            seceded = self._seceded_with[worker]
-            lost += seceded + min(count - seceded, self._threads_of.get(worker, count))
-        return lost
+    def lost_runs(self) -> tuple[int, int]:
+        """Return how many runs were in a thread of a worker that was lost, or had seceded, until
+        their computation's end: at least and at most, for which of those that run once more for one
+        that has ended is not always known here.
+        """
+        first, again = self._lost_with[False], self._lost_with[True]
+        seceded, seceded_again = self._seceded_with[False], self._seceded_with[True]
+        return (
+            self._lost_in_threads(first, seceded),
+            self._lost_in_threads(first + again, seceded + seceded_again),
+        )
+
+    def _lost_in_threads(self, lost: Counter[str], seceded: Counter[str]) -> int:
+        return sum(
+            seceded[worker] + min(count - seceded[worker], self._threads_of.get(worker, count))
+            for worker, count in lost.items()
+        )
 
     def assert_equals(
         self,
@@ -438,7 +468,7 @@ class Truth(SchedulerPlugin):
             true = {
                 "tasks": self.tasks,
                 "finished": self.count("finished"),
-                "raised": self.count("raised") + self.never_given,
+                "raised": len(self._raised_before_end()) + self.never_given,
                 "retried": self.retried,
             }
             assert told == true, (what, told, true)
@@ -449,8 +479,8 @@ class Truth(SchedulerPlugin):
         given_up = _sum((row for row in computations if row["tasks"]), "cancelled")
         most = self.cancelled + self.given_up_again
         assert self.cancelled <= given_up <= most, ("cancelled", given_up, self.cancelled, most)
-        lost = self.lost_runs()
-        assert _sum(computations, "lost_runs") == lost, ("lost with workers", lost)
+        lost, (least, most) = _sum(computations, "lost_runs"), self.lost_runs()
+        assert least <= lost <= most, ("lost with workers", lost, least, most)
         # An actor that is lost may be given to a worker once more before it fails: it depends on
         # Dask's version.
         exceptions, raised = _sum(failures, "count"), self.count("raised") + self.never_given
@@ -479,9 +509,7 @@ class Truth(SchedulerPlugin):
                 told[share["worker"]][1] += share["seconds"]
         true = self.by_worker()
         # Whether these computed is not known.
-        untimed = Counter(
-            run.worker for run in self.runs if run.outcome == "raised" and not run.seconds
-        )
+        untimed = Counter(run.worker for run in self._raised_before_end() if not run.seconds)
         for worker in told.keys() | true.keys() | untimed.keys():
             (runs, seconds), (said, took) = true.get(worker, (0, 0.0)), told[worker]
             assert runs <= said <= runs + untimed[worker], ("runs by worker", worker)

@@ -163,6 +163,7 @@ class Observer:
             self._prefix_of,
             self._drops,
             left=self._workers.unfinished.left,
+            unended=self._unended,
             lost=self._lost_with_worker,
             peak=lambda address, used: self._cluster.worker_had(address, used),
             had=lambda memory: self._cluster.process_had(memory),
@@ -386,6 +387,10 @@ class Observer:
                 break
             rows.append(one.row())
         return rows[::-1]
+
+    @_up_to_date
+    def _unended(self, tasks: Collection[TaskState]) -> list[TaskState]:
+        return [task for task in tasks if not self._computations.runs_after_end(task)]
 
     @_up_to_date
     def _lost_with_worker(self, tasks: Collection[TaskState]) -> dict[str, int]:

@@ -151,7 +151,7 @@ class Computation:
         #: computation of that task, the prefix of one that raised there.
         self.blamed = 0
         self.blames: dict[str, str] = {}
-        #: Task runs that ended because their worker was lost.
+        #: Task runs until its end that ended because their worker was lost.
         self.lost_runs = 0
         #: Runs that ended in memory after it had ended, and the seconds of all runs since then.
         self.completed_later, self.seconds_later = 0, 0.0

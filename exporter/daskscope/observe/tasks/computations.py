@@ -208,6 +208,17 @@ class Computations:
             if computation.groups:
                 self._unsent.note_any(computation)
 
+    def runs_after_end(self, task: TaskState) -> bool:
+        """Return whether the computation of ``task`` had ended when the task's worker was lost.
+
+        Then the result was lost or is needed after all.
+        """
+        group = self._members.group_of(task)
+        if group is None or not group.computation.over:
+            return False
+        # Dask gives up tasks before it reports the loss: that may have ended the computation.
+        return task.state != "erred" or self._ends.get(task.key) != _RAISED
+
     def lost_with_worker(self, tasks: Iterable[TaskState]) -> dict[str, int]:
         """Count runs of ``tasks`` that ended with their worker. Return how many, by computation."""
         lost: Counter[str] = Counter()

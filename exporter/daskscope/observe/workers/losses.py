@@ -99,10 +99,11 @@ class Losses:
     """Tracks the connected workers, and records those that leave.
 
     ``prefix_of`` returns a task's name. ``left`` is called with each worker that leaves, and the
-    keys of the tasks that it had. ``lost`` is called with the tasks that a lost
-    worker was running, and returns their number by computation. ``peak`` is called with the address
-    and the memory in bytes of a worker whose nanny ended it for its memory use, ``had`` with the
-    peak memory in bytes of each worker that leaves.
+    keys of the tasks that it had. ``unended`` returns those of some tasks whose computations had
+    not ended. ``lost`` is called with such tasks that a lost worker was running, and returns their
+    number by computation. ``peak`` is called with the address and the memory in bytes of a worker
+    whose nanny ended it for its memory use, ``had`` with the peak memory in bytes of each worker
+    that leaves.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Losses:
         drops: Counter[str],
         *,
         left: Callable[[WorkerState, Collection[Key]], None],
+        unended: Callable[[Collection[TaskState]], list[TaskState]],
         lost: Callable[[Collection[TaskState]], dict[str, int]],
         peak: Callable[[str, int], None],
         had: Callable[[int], None],
@@ -119,6 +121,7 @@ class Losses:
         self._scheduler = scheduler
         self._prefix_of = prefix_of
         self._left = left
+        self._unended = unended
         self._lost_tasks = lost
         self._peak = peak
         self._had = had
@@ -320,10 +323,13 @@ class Losses:
         # the keys. A task that has seceded runs too, but leaves its thread to another.
         begun = [task for task in tasks if task in worker.executing or task in worker.long_running]
         in_threads = sum(task not in worker.long_running for task in begun)
-        # What has begun since is not known: assume the tasks of the highest priority.
+        # What has begun since is not known: assume the tasks of the highest priority. Lost results
+        # that are computed again have a higher one than what the worker was running, and may only
+        # have waited beside it.
         free = max(worker.nthreads - in_threads, 0)
-        others = set(tasks).difference(begun)
-        return self._lost_tasks([*begun, *nsmallest(free, others, key=_PRIORITY)])
+        others = self._unended(set(tasks).difference(begun))
+        began_since = nsmallest(free, others, key=_PRIORITY)
+        return self._lost_tasks([*self._unended(begun), *began_since])
 
     def _by_prefix(self, keys: Iterable[Any]) -> dict[str, int]:
         prefixes: Counter[str] = Counter()
