@@ -406,8 +406,8 @@ class Computation:
     ``running`` for a second more, in which a loop may submit another.
 
     ``lost_runs`` counts runs until its end that ended with their worker: those that its last
-    heartbeat named, those that had seceded, and those of the highest priority, at most one for each
-    other thread.
+    heartbeat named, those that had seceded, and at most one for each other thread: first those that
+    were there when the most workers were lost, then those of the highest priority.
     ``blamed`` counts tasks that never ran because one that they needed had failed; ``blames`` says
     in which computations those were: their ids, and the prefix of one of theirs.
 

@@ -294,8 +294,17 @@ def test_of_what_a_worker_began_after_its_last_heartbeat_the_first_in_its_queue_
     assert _put_down_to([running, first, second], executing) == ["d", "b"]
 
 
+def test_of_what_a_worker_began_after_its_last_heartbeat_that_ran_which_saw_more_losses() -> None:
+    group = SimpleNamespace(name="work", prefix=SimpleNamespace(name="work"))
+    waited, crashed = _task("a", 1, group), _task("b", 2, group)
+    waited.suspicious, crashed.suspicious = 1, 3
+    assert _put_down_to([waited, crashed], {}) == ["b", "a"]
+
+
 def _task(key: str, place: int, group: Any) -> _Task:
-    return _Task(key=key, priority=(place,), group=group, prefix=group.prefix, run_spec=None)
+    return _Task(
+        key=key, priority=(place,), suspicious=1, group=group, prefix=group.prefix, run_spec=None
+    )
 
 
 def _put_down_to(tasks: list[_Task], executing: dict[Any, float]) -> list[str]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 from dask.typing import Key
@@ -51,8 +50,6 @@ _SPOKEN = (
     ("worker-lifetime-reached", names.LOSS_RETIRED),
     ("signal-", names.LOSS_TERMINATED),
 )
-_PRIORITY = attrgetter("priority")
-
 _EXPECTED = frozenset(
     {names.LOSS_CLOSED, names.LOSS_RETIRED, names.LOSS_RESTARTED, names.LOSS_TERMINATED}
 )
@@ -65,6 +62,15 @@ def spoken(text: str) -> str:
     if text.endswith("-fail-hard"):
         return names.LOSS_FAILED
     return next((reason for words, reason in _SPOKEN if text.startswith(words)), names.LOSS_CLOSED)
+
+
+def _likeliest(task: TaskState) -> tuple[int, Any]:
+    """Return the sort key of a task that may have run when its worker was lost.
+
+    Tasks that were there when the most workers were lost come first, then those of the highest
+    priority: a worker starts these first.
+    """
+    return -task.suspicious, task.priority
 
 
 def _most(*amounts: int | None) -> int | None:
@@ -323,12 +329,11 @@ class Losses:
         # the keys. A task that has seceded runs too, but leaves its thread to another.
         begun = [task for task in tasks if task in worker.executing or task in worker.long_running]
         in_threads = sum(task not in worker.long_running for task in begun)
-        # What has begun since is not known: assume the tasks of the highest priority. Lost results
-        # that are computed again have a higher one than what the worker was running, and may only
-        # have waited beside it.
+        # What has begun since is not known. Lost results that are computed again have a higher
+        # priority than what a worker is running, and may only wait beside it.
         free = max(worker.nthreads - in_threads, 0)
         others = self._unended(set(tasks).difference(begun))
-        began_since = nsmallest(free, others, key=_PRIORITY)
+        began_since = nsmallest(free, others, key=_likeliest)
         return self._lost_tasks([*self._unended(begun), *began_since])
 
     def _by_prefix(self, keys: Iterable[Any]) -> dict[str, int]:
