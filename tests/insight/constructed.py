@@ -82,6 +82,7 @@ def loss(**fields: Any) -> Loss:
         "memory_limit": 286 * MIB,
         "nanny_memory": 300 * MIB,
         "tasks": {"work": 1},
+        "computations": {"c1": 1},
     }
     return Loss(**(defaults | fields))
 

@@ -525,7 +525,7 @@ HEALTHY: dict[str, Evidence] = {
         run={"completed": 100}, losses=(loss(expected=True, reason="closed"),)
     ),
     "another computation's worker ran out of memory": evidence(
-        losses=(loss(tasks={"other": 3}),),
+        losses=(loss(computations={"c2": 3}),),
     ),
     **paced.HEALTHY,
 }  # fmt: skip
@@ -575,6 +575,23 @@ def test_workers_that_died_have_in_common_what_they_ran() -> None:
     assert sentence(paced.COMMON) == (
         "3 workers that ran its tasks of decode died one after another."
     )
+
+
+def test_workers_that_died_have_nothing_in_common_that_is_another_computations() -> None:
+    # Lost results of another one waited beside the task that ended each worker.
+    losses = [replace(one, tasks={"decode": 1, "load": 2}) for one in paced.COMMON.losses]
+    assert sentence(replace(paced.COMMON, losses=losses)) == sentence(paced.COMMON)
+
+
+def test_of_the_tasks_that_dask_gave_up_the_one_that_most_workers_had_is_named() -> None:
+    decode = failure(type="KilledWorker", function="decode", fingerprint="2:decode")
+    load = failure(type="KilledWorker", function="load", fingerprint="1:load")
+    losses = [
+        replace(one, tasks={"decode": 1} | ({"load": 2} if at % 2 else {}))
+        for at, one in enumerate(paced.KILLED.losses)
+    ]
+    both = paced.changed(replace(paced.KILLED, losses=losses), "run", failures=(load, decode))
+    assert sentence(both) == sentence(paced.KILLED)
 
 
 def test_workers_that_ran_out_of_memory_were_not_killed_by_a_task() -> None:

@@ -90,7 +90,12 @@ def killed_workers(evidence: Evidence) -> Outcome:
     if run is None:
         return None
     lost = _died(evidence)
-    given_up = next((one for one in run.failures if KILLED_WORKER in one.type), None)
+    # A task that only waited may have been given up, too: name the one that was there most often.
+    given_up = max(
+        (one for one in run.failures if KILLED_WORKER in one.type),
+        key=lambda one: sum(one.function in loss.tasks for loss in lost),
+        default=None,
+    )
     if given_up is not None:
         prefix: str | None = given_up.function
         lost = [loss for loss in lost if given_up.function in loss.tasks]
@@ -98,7 +103,7 @@ def killed_workers(evidence: Evidence) -> Outcome:
         if others and not lost:
             return None  # they ended for a reason that has a rule of its own
     else:
-        prefix = common_prefix(lost)
+        prefix = common_prefix(lost, run)
         if len(lost) < 2 or prefix is None or _is_most(run, prefix, evidence):
             return None
     died = plural(len(lost), "worker") if lost else "workers"

@@ -88,7 +88,7 @@ def out_of_memory(evidence: Evidence) -> Outcome:
     limits = [loss.memory_limit for loss in killed if loss.memory_limit]
     at = f", at {between(min(seen), max(seen))}" if seen else ""
     of = f" of the {size(max(limits))} that each may use" if seen and limits else ""
-    who = common_prefix(killed)
+    who = common_prefix(killed, run)
     where = "h-losses" if run is None else "h-lost" if any(o.computations for o in killed) else None
     subject = f"its tasks of {who} ran" if who else "its tasks ran"
     gave_up = run is not None and any(KILLED_WORKER in failed.type for failed in run.failures)
@@ -338,22 +338,19 @@ def recomputed(evidence: Evidence) -> Outcome:
 
 
 def is_of(loss: Loss, run: Run) -> bool:
-    """Return whether runs of ``run`` ended with that worker.
+    """Return whether runs of ``run`` ended with that worker."""
+    in_time = run.started_at <= loss.at <= run.ended_at + _NOTED_LATE
+    return in_time and run.id in loss.computations
 
-    Older plugins do not report the computations: for these, compare the prefixes of tasks.
+
+def common_prefix(losses: list[Loss], run: Run | None) -> str | None:
+    """Return the prefix of which all lost workers had tasks; None unless there is exactly one.
+
+    With ``run``, only its own prefixes count: the workers may have had others' tasks, too.
     """
-    if loss.computations:
-        return run.id in loss.computations
-    if not run.started_at <= loss.at <= run.ended_at + _NOTED_LATE:
-        return False
-    prefixes = {group.prefix for group in run.groups}
-    return bool(prefixes & set(loss.tasks))
-
-
-def common_prefix(losses: list[Loss]) -> str | None:
-    """Return the prefix of which all lost workers had tasks; None unless there is exactly one."""
     seen = Counter(prefix for loss in losses for prefix in loss.tasks)
-    common = [prefix for prefix, count in seen.items() if count == len(losses)]
+    own = seen.keys() if run is None else {group.prefix for group in run.groups}
+    common = [one for one, count in seen.items() if count == len(losses) and one in own]
     return common[0] if len(common) == 1 else None
 
 
