@@ -66,6 +66,7 @@ def failure(**fields: Any) -> FailureGroup:
         "retried": 0,
         "fingerprint": "1:abc",
         "computation": "c1",
+        "first_at": START + 1,
         "last_at": START + 1,
     }
     return FailureGroup(**(defaults | fields))

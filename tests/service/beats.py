@@ -145,7 +145,7 @@ def make_failure(**fields: Any) -> Failure:
         "message": "division by zero",
         "traceback": "Traceback …",
         "count": 3,
-        "first_at": time.time() - 20,
+        "first_at": time.time() - 3600,
         "last_at": time.time() - 10,
         "worker": "tcp://127.0.0.1:1",
     }

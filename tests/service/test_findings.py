@@ -440,6 +440,36 @@ def test_losses_are_of_the_computations_whose_runs_ended_with_them(elsewhere: Re
     assert re.search(rf'3 runs of</span> <a href="{where}/hungry"> ?\S', shown)
 
 
+def test_what_came_after_a_computations_end_is_not_its(elsewhere: Reader) -> None:
+    id, path = "Scheduler-after", "/clusters/Scheduler-after/computations/done"
+    group = make_task_group("done", "work", prefix="work")
+    beat = make_beat(
+        make_cluster(id, started_at=NOW - 600),
+        status=STATUS,
+        computations=(make_computation("done", **seconds_ago(300, 290), states={"memory": 100}),),
+        task_groups=(group,),
+        # Its lost results were computed again, and workers were lost with these runs.
+        failures=(
+            make_failure(
+                computation="done", type="KilledWorker", function="work",
+                first_at=NOW - 287, last_at=NOW - 287,
+            ),
+        ),
+        worker_losses=tuple(
+            make_worker_loss(
+                id=f"w{at}", at=NOW - 290 + at, reason="process died", tasks={"work": 1}
+            )
+            for at in (1, 2, 3)
+        ),
+    )  # fmt: skip
+    assert post(elsewhere.url, elsewhere.token, beat).ok
+    found = elsewhere.answer(f"clusters/{id}/computations/done")
+    assert found["findings"] == []
+    for sentence in (found["headline"], elsewhere.verdict(path)):
+        assert sentence.startswith("Finished: 100 tasks in 10.0 s.")
+    assert "KilledWorker" in elsewhere.page(path)  # it is among its exceptions
+
+
 # --- what is stored -------------------------------------------------------------------------------
 
 

@@ -57,6 +57,9 @@ _MOST_OTHERS = 200
 _ALONE = 0.1
 #: Seconds after the end of a computation in which the scheduler may notice its worker losses.
 _NOTED_LATE = 5.0
+#: Seconds after the end of a computation in which the scheduler may note its last exception. Later
+#: ones are of lost results that were computed again.
+_RAISED_LATE = 1.0
 #: The kind of clusters whose scheduler has a process of its own.
 _ALONE_IN_PROCESS = "dask scheduler"
 #: Seconds before and after the start of a computation in which a warning is about its graph, the
@@ -182,12 +185,14 @@ def _run(scope: Scope, row: Item, cluster: Item) -> Run:
         row, cluster_verdict(cluster, scope.now, scope.silent_after), seconds
     )
     of_it = {"cluster": row["cluster"], "computation": row["id"]}
+    ended = row["stopped_at"] is not None or row["ended_at"] is not None
+    until = row["started_at"] + seconds + _RAISED_LATE if ended else None
     made = {
         "status": verdict.status,
         "duration": seconds,
         "done": done_of(row),
         "groups": _groups(scope, **of_it),
-        "failures": _failures(scope, **of_it),
+        "failures": _failures(scope, **of_it, until=until),
         "shares": [Share(**share) for share in row["worker_shares"]],
     }
     return Run(**_same(Run, row) | made)
@@ -288,11 +293,16 @@ def _sizing(scope: Scope, row: Item, run: Run, limits: Mapping[str, float]) -> S
     return sizing_of(runs, limits) if runs and has_passed(runs[-1]) else None
 
 
-def _failures(scope: Scope, *, cluster: str, computation: str) -> list[FailureGroup]:
+def _failures(
+    scope: Scope, *, cluster: str, computation: str, until: float | None
+) -> list[FailureGroup]:
+    """Return the exceptions of a computation, without those that first occurred after ``until``."""
     table = schema.failure
     query = scope.select(table, *_columns(table, FailureGroup)).where(
         table.c.cluster == cluster, table.c.computation == computation
     )
+    if until is not None:
+        query = query.where(table.c.first_at <= until)
     rows, _ = scope.first_items(query.order_by(table.c.fingerprint), MOST_FAILURES)
     return list(map(_failed, rows))
 

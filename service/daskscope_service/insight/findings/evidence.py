@@ -88,6 +88,7 @@ class FailureGroup:
     retried: int
     fingerprint: str
     computation: str
+    first_at: float
     last_at: float
     message: str | None = None
 
