@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, RowMapping, Select, and_, func, select
+from sqlalchemy import Engine, RowMapping, Select, and_, func, select, tuple_
 
 from daskscope.protocol import Prices
 from daskscope_service.db.engine import writing
@@ -58,34 +58,41 @@ class LastUsage:
         return done
 
     def _workspace(self, name: str, until: float) -> int:
-        done, reached = 0, ""
+        done, reached = 0, (0.0, "")
         while True:
-            query = self._behind(name, until).where(cluster.c.id > reached)
+            query = self._behind(name, until, reached)
             with self._engine.connect() as connection:
                 behind = connection.execute(query).mappings().all()
             if not behind:
                 return done
             with writing(self._engine) as connection:
                 self._usage.run(connection, [self._row(name, row) for row in behind])
-            done, reached = done + len(behind), behind[-1]["id"]
+            done += len(behind)
+            reached = (behind[-1]["cluster_started_at"], behind[-1]["id"])
 
-    def _behind(self, name: str, until: float) -> Select[Any]:
-        """Return a SELECT of silent clusters whose usage is not that of their last heartbeat."""
+    def _behind(self, name: str, until: float, reached: tuple[float, str]) -> Select[Any]:
+        """Return a SELECT of silent clusters whose usage is not that of their last heartbeat.
+
+        They come after ``reached``, a start and an id.
+        """
+        # The order of the index of clusters that have not stopped: there may be a million others.
+        place = tuple_(cluster.c.started_at, cluster.c.id)
         same = and_(usage.c.workspace == cluster.c.workspace, usage.c.cluster == cluster.c.id)
         last_day = select(func.max(usage.c.day)).where(same).correlate(cluster).scalar_subquery()
         columns = [cluster.c[key] for key in (*_SAME, *OPERATOR_COST, *_OTHERS)]
         return (
             select_in(name, cluster, *columns)
             .join(usage, and_(same, usage.c.day == last_day))
-            # The cluster's own clock has set this one.
-            .add_columns(usage.c.started_at)
+            # The cluster's own clock has set the first one.
+            .add_columns(usage.c.started_at, cluster.c.started_at.label("cluster_started_at"))
             .where(
                 cluster.c.stopped_at.is_(None),
                 cluster.c.last_seen_at <= until,
                 cluster.c.last_seen_at > self._since,
                 usage.c.seq < cluster.c.seq,
+                place > reached,
             )
-            .order_by(cluster.c.id)
+            .order_by(cluster.c.started_at, cluster.c.id)
             .limit(_TOGETHER)
         )
 
