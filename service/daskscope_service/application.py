@@ -90,7 +90,7 @@ from daskscope_service.telemetry.influx_spans import InfluxSpans
 from daskscope_service.telemetry.influxql import InfluxQL
 from daskscope_service.telemetry.spans import EmbeddedSpans, SpanReader
 from daskscope_service.telemetry.store import SeriesStore
-from daskscope_service.web import compression, forms, request_log
+from daskscope_service.web import compression, forms, link_bounds, request_log
 from daskscope_service.web.header_bounds import bounded
 from daskscope_service.web.problems import install as install_problems
 from daskscope_service.web.trusted_proxy import Forwarded
@@ -200,6 +200,7 @@ def create_app(settings: Settings) -> Flask:
     request_log.install(app, parts.instruments)
     forms.install(app)
     compression.install(app)
+    link_bounds.install(app)  # after it, so that it sees pages before they are compressed
     install_problems(app)
     app.register_error_handler(access.SignInAgain, account.sign_in_again)
     access.install(app, settings)
