@@ -162,6 +162,26 @@ def test_who_had_a_report_made_stands_in_the_audit_log(place: Place) -> None:
     assert "report made" not in [action for action, _, _ in found[2:]]
 
 
+def test_a_program_that_asks_again_and_again_fills_no_audit_log(place: Place) -> None:
+    url = f"{place.service.url}/api/v1/clusters/{place.cluster}/report"
+    token = place.service.token(["read"], place.workspace)
+    for code in ("true", "true", "false", "true"):
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert requests.get(url, params={"code": code}, headers=bearer, timeout=30).ok
+    for _ in range(3):
+        answer = requests.Session().post(
+            f"{place.service.url}/sign-in", data={"token": token}, timeout=30
+        )
+        assert answer.ok
+    actor = f"token {token.split('_')[1]}"
+    found = audit.newest(place.service.engine, 50, workspace=place.workspace)
+    assert [one.action for one in found if one.actor == actor] == [
+        "signed in",
+        "report made",
+        "report made",
+    ]
+
+
 def test_its_name_says_what_it_is_and_holds_no_odd_character(place: Place) -> None:
     name = place.ask("/report.html").headers["Content-Disposition"]
     assert re.fullmatch(r'attachment; filename="daskscope-cluster-bung-7-\d{8}T\d{4}Z\.html"', name)

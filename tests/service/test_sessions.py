@@ -41,6 +41,26 @@ def post(service: ServiceProcess, browser: requests.Session, path: str) -> reque
     return browser.post(f"{service.url}{path}", timeout=30)
 
 
+@pytest.mark.parametrize("whose", ["user", "token"])
+def test_of_too_many_sessions_the_oldest_end(
+    shared_service: ServiceProcess, user: User, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST", 3)
+    engine = shared_service.engine
+    (workspace,) = users.workspaces_of(engine, user.id)
+    token = tokens.create(engine, workspace=workspace, label="test", scopes=["read"])
+    of = {"user": user.id} if whose == "user" else {"token": token.split("_")[1], "role": "viewer"}
+
+    def start(**of: Any) -> str:
+        with writing(engine) as connection:
+            return sessions.start(connection, workspace=workspace, **of)
+
+    other = start(role="owner")
+    started = [start(**of) for _ in range(5)]
+    assert [sessions.find(engine, one) is not None for one in started] == [False] * 2 + [True] * 3
+    assert sessions.find(engine, other) is not None
+
+
 @pytest.mark.parametrize("how", ["sign-out", "disable", "remove", "role", "password"])
 def test_an_administrator_ends_all_sessions_of_a_user_at_once(
     shared_service: ServiceProcess, user: User, how: str

@@ -57,6 +57,8 @@ Action = Literal[
     "report made",
 ]
 
+_HOUR = 3600.0
+
 #: The actor of commands: someone who has the command line and the database.
 OPERATOR = "command line"
 
@@ -99,6 +101,29 @@ def write(
             address=address,
         )
     )
+
+
+def write_hourly(
+    connection: Connection,
+    action: Action,
+    *,
+    actor: str,
+    detail: str,
+    workspace: str,
+    address: str,
+) -> None:
+    """Do as :func:`write`, unless the last hour has such an entry.
+
+    For what a program with a token may do any number of times without changing anything.
+    """
+    same = {"action": action, "actor": actor, "detail": detail, "address": address}
+    statement = select(table.c.id).where(
+        table.c.workspace == workspace,
+        table.c.at > time.time() - _HOUR,
+        *(table.c[name] == value for name, value in same.items()),
+    )
+    if connection.execute(statement.limit(1)).first() is None:
+        write(connection, action, actor=actor, detail=detail, workspace=workspace, address=address)
 
 
 def refused(engine: Engine, actor: str, detail: str, address: str) -> None:

@@ -42,6 +42,9 @@ COOKIE = "daskscope_session"
 _SECURE_COOKIE = f"__Host-{COOKIE}"
 SECONDS = 30 * 24 * 60 * 60
 
+#: How many sessions a user or a token may have: a program that signs in each time makes no more.
+MOST = 100
+
 #: ``last_seen_at`` is written at most this often, in seconds: a write per request costs too much.
 _SEEN_NOTED_EVERY = 60.0
 
@@ -137,11 +140,17 @@ def start(
 ) -> str:
     """Start a session and return its id. Give a ``user``, or a ``role`` and perhaps a ``token``.
 
-    ``agent`` is the User-Agent header; ``proven`` is as in :class:`Session`.
+    ``agent`` is the User-Agent header; ``proven`` is as in :class:`Session`. Of more than
+    :data:`MOST` sessions of the user or token, the oldest end.
     """
     session_id = new_secret()
     now = time.time()
     connection.execute(delete(table).where(table.c.expires_at <= now))
+    if user is not None or token is not None:
+        theirs = table.c.token == token if user is None else table.c.user == user
+        newest_first = select(table.c.id_hash).where(theirs).order_by(table.c.created_at.desc())
+        too_many = connection.scalars(newest_first.offset(MOST - 1)).all()
+        connection.execute(delete(table).where(table.c.id_hash.in_(too_many)))
     connection.execute(
         insert(table).values(
             id_hash=hash_of(session_id),

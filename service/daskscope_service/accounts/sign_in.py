@@ -189,7 +189,7 @@ def by_token(engine: Engine, text: str, *, address: str, agent: str = "") -> str
         return None
     tokens.note_use(engine, token, now)
     with writing(engine) as connection:
-        audit.write(
+        audit.write_hourly(
             connection,
             "signed in",
             actor=who,

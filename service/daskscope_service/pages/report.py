@@ -125,7 +125,7 @@ def _report(
     g.report = Report(what, cluster, now, g.caller.name, settings.url, code, _style())
     html = _lead_to_service(page(), settings.url, _path(cluster.id, computation_id))
     with writing(services().engine) as connection:
-        audit.write(
+        audit.write_hourly(
             connection,
             "report made",
             actor=g.caller.name,
