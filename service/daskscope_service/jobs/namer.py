@@ -20,6 +20,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     case,
+    cast,
     delete,
     exists,
     func,
@@ -188,7 +189,9 @@ class Namer:
         ]
         # Some findings are by the runs of the job. What earlier versions stored, or a correction
         # took from its job, is due at 0: of that, the newest runs are judged again alone.
-        judged_at = case((computation.c.job_due_at > 0.0, bindparam("judged_at", type_=Float)))
+        # Cast: PostgreSQL takes a missing value for text.
+        at = cast(bindparam("judged_at", type_=Float), Float)
+        judged_at = case((computation.c.job_due_at > 0.0, at))
 
         def write(connection: Connection) -> None:
             # No correction is made while this is written. If one was made since the steps were
