@@ -338,9 +338,15 @@ def recomputed(evidence: Evidence) -> Outcome:
 
 
 def is_of(loss: Loss, run: Run) -> bool:
-    """Return whether runs of ``run`` ended with that worker."""
-    in_time = run.started_at <= loss.at <= run.ended_at + _NOTED_LATE
-    return in_time and run.id in loss.computations
+    """Return whether runs of ``run`` ended with that worker.
+
+    Older plugins do not report the computations: for these, compare the prefixes of tasks.
+    """
+    if not run.started_at <= loss.at <= run.ended_at + _NOTED_LATE:
+        return False
+    if loss.computations:
+        return run.id in loss.computations
+    return any(group.prefix in loss.tasks for group in run.groups)
 
 
 def common_prefix(losses: list[Loss], run: Run | None) -> str | None:
